@@ -1,0 +1,69 @@
+# Every task of the project. `make` alone lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+COMPILED := $(wildcard src/penstock/record/*.py src/penstock/kafka/*.py src/penstock/log/*.py)
+
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv and install Penstock with what the tests need (PENSTOCK_PURE=1: uncompiled)
+
+$(STAMP): pyproject.toml setup.py $(COMPILED)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Penstock needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "could not create a virtual environment (Debian: apt-get install python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1' 'setuptools>=77' wheel cython
+	@rm -f src/penstock/*/*.so
+	$(BIN)/python -m pip install -q --no-build-isolation --group lint --group test -e .
+	@touch $@
+
+demo: $(STAMP) ## Start a broker, stream a visible workload through it, show what happened
+	$(BIN)/python examples/demo.py
+
+lint: $(STAMP) ## ruff format and check, mypy strict, import-linter, the tidy rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/tidy.py
+
+test: $(STAMP) ## Unit and contract tests and one smoke per client
+	$(BIN)/python -m tools.clients
+	$(BIN)/python -m pytest -m 'not compat and not fault'
+
+compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka
+	$(BIN)/python -m tools.clients
+	$(BIN)/python -m tools.kafka install
+	$(BIN)/python -m pytest tests/clients -v --timeout 600
+
+fault-log: $(STAMP) ## Crash, power-loss, corruption and kill -9 tests of the log
+	$(BIN)/python -m pytest tests/fault -v --timeout 3600
+
+fuzz: $(STAMP) ## A million malformed inputs through every decoder
+	$(BIN)/python -m tools.fuzz
+
+soak: $(STAMP) ## Ten minutes of mixed load; memory and descriptors must stay flat
+	$(BIN)/python -m tools.soak
+
+bench-log: $(STAMP) ## The log beside a real Kafka on this machine
+	$(BIN)/python -m tools.kafka install
+	$(BIN)/python -m benchmarks.log
+
+bench-growth: $(STAMP) ## Cost with 50 GB retained and with 1,000 partitions; restart times
+	$(BIN)/python -m benchmarks.growth
+
+bench: bench-log bench-growth ## Every benchmark
+
+format: $(STAMP) ## Rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## Remove everything that was built
+	rm -rf $(VENV) build dist src/*.egg-info src/penstock/*/*.so .mypy_cache .ruff_cache .pytest_cache
+
+.PHONY: help setup demo lint test compat fault-log fuzz soak bench-log bench-growth bench format clean

@@ -1,0 +1,1 @@
+"""Scripts of the project: peers for the tests, style rules, fuzzing, soaking."""
