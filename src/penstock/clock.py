@@ -1,0 +1,30 @@
+"""Time, passed in: production uses SystemClock, tests a clock they move by hand."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The two kinds of time the broker needs."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch; for record timestamps and retention, may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; for timeouts and intervals."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed moment."""
+        return time.monotonic()

@@ -1,0 +1,333 @@
+"""The file system, passed in: everything the log does to a disk goes through these two classes.
+
+`Files` names and removes, `File` reads and writes at positions. Production uses `OsFiles`; topics with
+durability `memory` use `MemoryFiles`; the fault tests use a file system that can crash at any operation
+(penstock.testing.faulty). Nothing outside this module calls `os` for storage.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from penstock.errors import ConflictError
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file. It is closed when the last reference to it goes.
+
+    Reads may be under way on another thread while the owner drops its reference, so there is no
+    close(): a descriptor that is closed under a reader would be reused for another file.
+    """
+
+    def pwrite(self, data: Sequence[Buffer], position: int) -> None:
+        """Write all of data at position, or raise OSError; what was written by then is undefined."""
+        ...
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to size bytes from position; fewer at the end of the file."""
+        ...
+
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
+        """As pread, but None when the operating system would have to wait for the disk."""
+        ...
+
+    def is_cached(self, size: int, position: int) -> bool:
+        """Whether a range can probably be read without waiting for the disk."""
+        ...
+
+    def send(self, socket: int, size: int, position: int) -> int:
+        """Send up to size bytes to a socket's descriptor; returns how many it took.
+
+        Raises:
+            BlockingIOError: the socket takes nothing now.
+        """
+        ...
+
+    def size(self) -> int:
+        """Length in bytes."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut (or extend with zeros) to size."""
+        ...
+
+    def sync(self) -> None:
+        """Return when everything written so far survives a power failure."""
+        ...
+
+
+class FileSlice:
+    """A range of a file that goes to a socket without passing through this process."""
+
+    __slots__ = ("file", "position", "size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return self.file.pread(self.size, self.position)
+
+    def send(self, socket: int) -> int:
+        """Send what the socket takes; the slice is then what is left."""
+        count = self.file.send(socket, self.size, self.position)
+        self.position += count
+        self.size -= count
+        return count
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; FileNotFoundError unless it exists or create is set."""
+        ...
+
+    def exists(self, path: Path) -> bool:
+        """Whether a file or folder of that name exists."""
+        ...
+
+    def list(self, folder: Path) -> dict[str, int]:
+        """Names in the folder with their sizes (folders count as 0), sorted by name."""
+        ...
+
+    def make_folder(self, path: Path) -> None:
+        """Create a folder and its parents; no error if it exists."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file or folder another name, replacing a file that has it."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        ...
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def sync_folder(self, path: Path) -> None:
+        """Make creations, renames and removals in the folder survive a power failure."""
+        ...
+
+    def sync_all(self, path: Path) -> None:
+        """Make everything on the file system that holds path survive a power failure."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """Room left for ordinary writes on the file system that holds path."""
+        ...
+
+    def total_bytes(self, path: Path) -> int:
+        """Size of the file system that holds path."""
+        ...
+
+    def allocate(self, path: Path, size: int) -> None:
+        """Create a file whose size bytes really occupy the disk."""
+        ...
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = -1
+        self.path = path
+        self._fd = os.open(path, flags, 0o600)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def pwrite(self, data: Sequence[Buffer], position: int) -> None:
+        """Write all of data at position."""
+        written = os.pwritev(self._fd, data, position)
+        total = len(data[0]) if len(data) == 1 else sum(map(len, data))
+        while written < total:
+            # A short write is how Linux first reports a full disk or a signal; the next call tells.
+            rest = b"".join(data)[written:]
+            count = os.pwrite(self._fd, rest, position + written)
+            if count == 0:
+                raise OSError(errno.EIO, "write made no progress", str(self.path))
+            written += count
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to size bytes from position."""
+        data = os.pread(self._fd, size, position)
+        while 0 < len(data) < size:
+            more = os.pread(self._fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
+        """As pread, from the page cache only."""
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.pread(size, position)  # tmpfs and friends: always in memory
+        return buffer if count == size else memoryview(buffer)[:count]
+
+    def is_cached(self, size: int, position: int) -> bool:
+        """Look at both ends: the kernel reads ahead, so what lies between is rarely missing."""
+        buffer = bytearray(1)
+        try:
+            for at in (position, position + size - 1):
+                if os.preadv(self._fd, [buffer], at, os.RWF_NOWAIT) == 0:
+                    return False
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+        return True
+
+    def send(self, socket: int, size: int, position: int) -> int:
+        """sendfile: from the page cache to the socket."""
+        return os.sendfile(socket, self._fd, position, size)
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to size."""
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """Fdatasync."""
+        os.fdatasync(self._fd)
+
+
+class OsFiles:
+    """The operating system's file system."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        """Open for reading and writing."""
+        return OsFile(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0))
+
+    def exists(self, path: Path) -> bool:
+        """Whether path exists."""
+        return path.exists()
+
+    def list(self, folder: Path) -> dict[str, int]:
+        """Names with sizes."""
+        with os.scandir(folder) as entries:
+            found = {e.name: 0 if e.is_dir() else e.stat().st_size for e in entries}
+        return dict(sorted(found.items()))
+
+    def make_folder(self, path: Path) -> None:
+        """Create a folder and its parents, readable by the owner only."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename, replacing."""
+        old.replace(new)
+
+    def remove(self, path: Path) -> None:
+        """Unlink."""
+        path.unlink()
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove an empty folder."""
+        path.rmdir()
+
+    def sync_folder(self, path: Path) -> None:
+        """Fsync the folder itself."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: Path) -> None:
+        """Syncfs: one call however many files are dirty."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if self._libc.syncfs(fd) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), str(path))
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: Path) -> int:
+        """Bytes an ordinary user may still write."""
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self, path: Path) -> int:
+        """Bytes of the whole file system."""
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
+
+    def allocate(self, path: Path, size: int) -> None:
+        """Create path with size bytes of disk behind it."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+        finally:
+            os.close(fd)
+
+
+class FolderLock:
+    """Holds a data folder for one process; the kernel lets go when the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 64, 0).decode("ascii", "replace").strip()
+            os.close(self._fd)
+            raise ConflictError(
+                f"cannot open data folder {path.parent}",
+                f"it is in use by process {holder or 'unknown'}",
+                "stop that process, or choose another folder with --data",
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        """Let the next process have it."""
+        os.close(self._fd)
+
+
+def write_atomically(files: Files, path: Path, data: bytes) -> None:
+    """Replace path so that after a crash it holds either the old bytes or the new ones."""
+    scratch = path.with_name(path.name + ".tmp")
+    file = files.open(scratch, create=True)
+    file.truncate(0)
+    file.pwrite([data], 0)
+    file.sync()
+    files.rename(scratch, path)
+    files.sync_folder(path.parent)
+
+
+def read_whole(files: Files, path: Path) -> bytes:
+    """Everything in a small file."""
+    file = files.open(path)
+    return file.pread(file.size(), 0)

@@ -1,0 +1,85 @@
+"""Every bound the server keeps, in one place, with the reason for its size.
+
+Names end in the unit and say which end they bound.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+# -- frames and connections
+
+# Kafka's socket.request.max.bytes.
+FRAME_BYTES_MAX = 100 * MIB
+# Until a connection has sent one well-formed request it may not announce a larger frame than this:
+# every client opens with ApiVersions or Metadata, and strangers get no memory.
+FIRST_FRAME_BYTES_MAX = 64 * KIB
+# A receive buffer starts small, so that thousands of idle connections cost little, and grows to the
+# frames its client really sends.
+RECEIVE_BUFFER_BYTES_MIN = 16 * KIB
+# A buffer that grew beyond this for one large frame is given back after it.
+RECEIVE_BUFFER_BYTES_KEPT = 2 * MIB
+# Frames that are larger than a kept buffer share this much memory; the rest wait unread.
+LARGE_FRAME_BYTES_TOTAL = 256 * MIB
+# Kafka's default is unlimited; 10,000 connections of 16 KiB are 160 MB at the very worst.
+CONNECTIONS_MAX = 10_000
+# Answers a connection may owe before its further requests wait unread. Five is what Java pipelines,
+# librdkafka goes up to a million if told to.
+REQUESTS_IN_FLIGHT_MAX = 1_000
+# A peer that started a frame and stalls is a half-open or hostile connection.
+FRAME_SECONDS_MAX = 30.0
+# Kafka's connections.max.idle.ms.
+IDLE_SECONDS_MAX = 600.0
+# While more than this waits to be sent, a connection's further requests wait unread.
+WRITE_BUFFER_BYTES_MAX = 1 * MIB
+# Answers that are smaller together are copied into one buffer: cheaper than one system call each.
+JOIN_BYTES_MAX = 64 * KIB
+
+# -- fetch
+
+# One answer to one fetch. Kafka allows 55 MB because it sends from the page cache; here an answer is
+# memory until the client has taken it.
+FETCH_RESPONSE_BYTES_MAX = 16 * MIB
+# Kafka's max.incremental.fetch.session.cache.slots.
+FETCH_SESSIONS_MAX = 1_000
+# Fetches that wait longer are answered empty, whatever they asked for.
+FETCH_WAIT_MS_MAX = 60_000
+
+# -- the log
+
+# A segment's checkpoint is renewed after this many bytes or batches, so that recovery after a kill
+# reads no more than that. 64 MiB are checked in well under a second.
+CHECKPOINT_BYTES = 64 * MIB
+CHECKPOINT_BATCHES = 50_000
+# Above this many dirty files one syncfs is cheaper than one fdatasync each (1,000 files: 10 against
+# 140 ms).
+SYNC_ONE_BY_ONE_MAX = 16
+# How stale the journal of durable ends may be on disk. It only tells a torn tail from damage, so it
+# need not cost every commit round a second fdatasync (0.09 ms of 0.25).
+POSITIONS_SYNC_SECONDS = 0.1
+# A batch larger than this is refused whatever the topic says: Kafka's own limit is an int32.
+BATCH_BYTES_MAX = FRAME_BYTES_MAX
+# What one compressed batch may unpack to.
+DECOMPRESSED_BYTES_MAX = 512 * MIB
+# Free space below which writes are refused, and the file that is given up so that metadata, deletes
+# and the shutdown still find room.
+DISK_FREE_BYTES_MIN = 64 * MIB
+DISK_RESERVE_BYTES = 8 * MIB
+# How many bytes are written on the word of one look at the free space, and how often a full disk is
+# looked at again.
+DISK_CHECK_BYTES = 8 * MIB
+DISK_CHECK_SECONDS = 0.2
+
+# -- topics
+
+TOPIC_NAME_CHARS_MAX = 249  # Kafka's own rule: the folder name must fit a file system
+PARTITIONS_PER_TOPIC_MAX = 10_000
+PRODUCER_BATCHES_KEPT = 5  # what an idempotent client may have in flight
+PRODUCERS_PER_PARTITION_MAX = 100_000
+
+assert FIRST_FRAME_BYTES_MAX < FRAME_BYTES_MAX
+assert RECEIVE_BUFFER_BYTES_MIN < RECEIVE_BUFFER_BYTES_KEPT < LARGE_FRAME_BYTES_TOTAL
+assert FRAME_BYTES_MAX < LARGE_FRAME_BYTES_TOTAL, "one frame must always be admitted"
+assert DISK_RESERVE_BYTES + DISK_CHECK_BYTES < DISK_FREE_BYTES_MIN
