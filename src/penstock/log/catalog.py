@@ -1,0 +1,160 @@
+"""Which topics exist: a journal, and the same facts beside every partition's segments.
+
+A topic's description carries a revision. It is written into the folder of each of its partitions
+(`topic.json`) and into the journal (`catalog.journal`); at opening the higher revision wins, so that a
+damaged journal never orphans data and a damaged folder never hides a topic. Entries are JSON:
+
+    {"topic": NAME, "id": UUID, "partitions": N, "config": {...}, "revision": R}
+    {"deleted": UUID}          the topic's folders may be removed
+    {"producer_ids": N}        all producer ids below N may have been given out
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from penstock.files import Files, read_whole
+from penstock.limits import MIB
+from penstock.log.journal import Journal
+
+IDENTITY_FILE = "topic.json"
+_REWRITE_BYTES = 4 * MIB
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """A topic as the catalog knows it."""
+
+    name: str
+    id: UUID
+    partitions: int
+    config: dict[str, str] = field(default_factory=dict)
+    revision: int = 0
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        fields = {
+            "topic": self.name,
+            "id": str(self.id),
+            "partitions": self.partitions,
+            "config": self.config,
+            "revision": self.revision,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> TopicEntry:
+        """From decoded JSON; raises KeyError, TypeError or ValueError on anything else."""
+        return cls(
+            name=str(fields["topic"]),
+            id=UUID(fields["id"]),
+            partitions=int(fields["partitions"]),
+            config={str(k): str(v) for k, v in fields["config"].items()},
+            revision=int(fields["revision"]),
+        )
+
+
+def write_identity(files: Files, folder: Path, entry: TopicEntry) -> Callable[[], None]:
+    """Write topic.json into a partition's folder; returns what makes it survive a power failure."""
+    path = folder / IDENTITY_FILE
+    scratch = folder / (IDENTITY_FILE + ".tmp")
+    file = files.open(scratch, create=True)
+    file.truncate(0)
+    file.pwrite([entry.encode()], 0)
+
+    def settle() -> None:
+        file.sync()
+        files.rename(scratch, path)
+        files.sync_folder(folder)
+
+    return settle
+
+
+def read_identity(files: Files, folder: Path) -> TopicEntry | None:
+    """The topic a folder says it belongs to, or None if it cannot tell."""
+    try:
+        return TopicEntry.from_fields(json.loads(read_whole(files, folder / IDENTITY_FILE)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+class Catalog:
+    """The journal of topics. Appending does not sync; commit rounds do (`sync`)."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self.topics: dict[UUID, TopicEntry] = {}
+        self.deleted: set[UUID] = set()
+        self.next_producer_id = 0
+        self._journal = Journal(files, path)
+        for payload in self._journal.entries:
+            self._apply(payload)
+        self.torn = self._journal.torn
+
+    def settle(self) -> None:
+        """Cut what a crash left of the last entry, after the caller has put it aside."""
+        if self.torn:
+            self._journal.cut_torn_tail()
+            self.torn = b""
+
+    def sync(self) -> None:
+        """Make every entry survive a power failure."""
+        self._journal.sync()
+
+    def put(self, entry: TopicEntry) -> None:
+        """Add or replace a topic."""
+        self.topics[entry.id] = entry
+        self._append(entry.encode())
+
+    def delete(self, topic_id: UUID) -> None:
+        """Remove a topic; from now on its folders may go."""
+        self.topics.pop(topic_id, None)
+        self.deleted.add(topic_id)
+        self._append(_json({"deleted": str(topic_id)}))
+
+    def reserve_producer_ids(self, below: int) -> None:
+        """Note that ids up to below may be in use."""
+        self.next_producer_id = below
+        self._append(_json({"producer_ids": below}))
+
+    def _append(self, payload: bytes) -> None:
+        if self._journal.size + len(payload) > _REWRITE_BYTES + 2 * self._live_bytes():
+            self._journal.rewrite(self._live())
+        else:
+            self._journal.append(payload)
+
+    def _live(self) -> Iterable[bytes]:
+        yield _json({"producer_ids": self.next_producer_id})
+        for entry in self.topics.values():
+            yield entry.encode()
+        for topic_id in self.deleted:
+            yield _json({"deleted": str(topic_id)})
+
+    def _live_bytes(self) -> int:
+        return 200 * (len(self.topics) + len(self.deleted))
+
+    def _apply(self, payload: bytes) -> None:
+        try:
+            fields = json.loads(payload)
+            if "deleted" in fields:
+                topic_id = UUID(fields["deleted"])
+                self.topics.pop(topic_id, None)
+                self.deleted.add(topic_id)
+            elif "producer_ids" in fields:
+                self.next_producer_id = max(self.next_producer_id, int(fields["producer_ids"]))
+            else:
+                entry = TopicEntry.from_fields(fields)
+                self.topics[entry.id] = entry
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            # Whole by its checksum, so another version wrote it: what it meant is not guessed.
+            _log.error("catalog entry not understood and left out: %r (%s)", payload[:80], error)
+
+
+def _json(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()

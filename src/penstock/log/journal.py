@@ -1,0 +1,80 @@
+"""An append-only file of small entries, for metadata: the catalog, the durable ends.
+
+    8 bytes magic "PENJRNL1", then entries: uint32 length, uint32 CRC-32C of the payload, payload
+
+Appending does not sync: the caller decides when. Reading stops at the first entry that is not whole;
+what stands from there on is put aside by the caller, never deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from struct import Struct
+
+from crc32c import crc32c
+
+from penstock.files import Files, read_whole, write_atomically
+
+_MAGIC = b"PENJRNL1"
+_FRAME = Struct(">II")
+
+
+class Journal:
+    """Open for appending; `entries` are those found at opening, `torn` what followed them."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+        if not files.exists(path):
+            write_atomically(files, path, _MAGIC)
+        self.entries, self._end, self.torn = _read(read_whole(files, path))
+        self._file = files.open(path)
+
+    @property
+    def size(self) -> int:
+        """Bytes in use."""
+        return self._end
+
+    def cut_torn_tail(self) -> None:
+        """Drop what is not whole, after the caller has put it aside."""
+        self.rewrite(self.entries)
+        self.torn = b""
+
+    def append(self, payload: bytes) -> None:
+        """Write an entry; it survives a power failure after the next sync."""
+        assert payload
+        frame = _frame(payload)
+        self._file.pwrite([frame], self._end)
+        self._end += len(frame)
+
+    def sync(self) -> None:
+        """Make every entry survive a power failure."""
+        self._file.sync()
+
+    def rewrite(self, payloads: Iterable[bytes]) -> None:
+        """Replace all entries, atomically and synced."""
+        data = _MAGIC + b"".join(map(_frame, payloads))
+        write_atomically(self._files, self._path, data)
+        self._file = self._files.open(self._path)
+        self._end = len(data)
+
+
+def _frame(payload: bytes) -> bytes:
+    return _FRAME.pack(len(payload), crc32c(payload)) + payload
+
+
+def _read(data: bytes) -> tuple[list[bytes], int, bytes]:
+    if not data.startswith(_MAGIC):
+        return [], len(_MAGIC), data  # damaged from its first bytes on: all of it is put aside
+    entries: list[bytes] = []
+    position = len(_MAGIC)
+    while position + _FRAME.size <= len(data):
+        length, checksum = _FRAME.unpack_from(data, position)
+        payload = data[position + _FRAME.size : position + _FRAME.size + length]
+        # A stretch of zeros, which a crash can leave, would pass as empty entries: there are none.
+        if length == 0 or len(payload) != length or crc32c(payload) != checksum:
+            break
+        entries.append(payload)
+        position += _FRAME.size + length
+    return entries, position, data[position:]

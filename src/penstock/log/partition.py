@@ -1,0 +1,397 @@
+"""A partition: an ordered run of segments with one writer, and readers held to what is durable.
+
+    start_offset <= durable_offset <= end_offset
+
+Appends go to the operating system at once; a commit round (commit.py) makes them durable and moves
+`durable_offset`, which is all that readers ever see. Topics that are not synced move it on append.
+
+A partition goes offline when a write or sync fails in a way that leaves its file in doubt: it takes no
+more data until the server is restarted and recovery has looked at the disk. Reading what was durable
+before goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from penstock.errors import OfflineError, StorageError
+from penstock.files import Files, write_atomically
+from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES
+from penstock.log import checkpoint as checkpoints
+from penstock.log.positions import PartitionId
+from penstock.log.segment import NO_TIMESTAMP, Segment
+from penstock.log.settings import NEVER, Durability, LogSettings
+from penstock.record.batch import BatchHeader, patch
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_COMMIT_POINTS_KEPT = 16
+_log = logging.getLogger(__name__)
+
+
+class BatchObserver(Protocol):
+    """State that is derived from the batches of one partition, such as its producers."""
+
+    def appended(self, header: BatchHeader, base_offset: int) -> None:
+        """A batch was appended, or found by recovery."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The state after the last batch that was appended."""
+        ...
+
+    def restore(self, state: bytes) -> None:
+        """Replace the state by a snapshot; empty bytes mean none."""
+        ...
+
+
+class Watcher(Protocol):
+    """Somebody who waits for data."""
+
+    def advanced(self, partition: Partition, added_bytes: int) -> None:
+        """More of the partition has become readable."""
+        ...
+
+
+class DurablePoint(NamedTuple):
+    """An end that readers may read up to."""
+
+    offset: int
+    segment: Segment
+    position: int
+    max_timestamp: int
+    max_timestamp_offset: int
+
+
+class PendingCheckpoint(NamedTuple):
+    """A checkpoint to be written once the data it speaks of is synced."""
+
+    segment: Segment
+    content: bytes
+    offsets: bytes
+    times: bytes
+    final: bool
+
+
+class Round(NamedTuple):
+    """What one commit round does for one partition. Built on the loop, run on the commit thread."""
+
+    partition: Partition
+    point: DurablePoint
+    syncs: list[Callable[[], None]]
+    checkpoints: list[PendingCheckpoint]
+
+
+class Partition:
+    """See the module."""
+
+    def __init__(
+        self,
+        identity: PartitionId,
+        topic: str,
+        folder: Path,
+        files: Files,
+        settings: LogSettings,
+        observer: BatchObserver,
+        segments: list[Segment],
+        start_offset: int,
+    ) -> None:
+        assert segments
+        self.identity = identity
+        self.topic = topic
+        self.folder = folder
+        self.settings = settings
+        self.observer = observer
+        self.segments = segments
+        self.start_offset = max(start_offset, segments[0].base_offset)
+        self.watchers: set[Watcher] = set()
+        self.offline: str | None = None
+        self._files = files
+        self._base_offsets = [segment.base_offset for segment in segments]
+        # Sealed segments that no round has synced yet, with the observer's state at their end.
+        self._sealed: list[tuple[Segment, bytes]] = []
+        self._folder_dirty = False
+        self._checkpointed_bytes = self.active.size
+        self._checkpointed_batches = self.active.batches
+        self._durable = self._point()
+        # Where a reader that has read everything continues: it need not be searched for.
+        self._commit_points: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.identity.partition}"
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is written."""
+        return self.segments[-1]
+
+    @property
+    def end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self.segments[-1].next_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """The end of what readers may see: Kafka's high watermark."""
+        return self._durable.offset
+
+    @property
+    def durable_point(self) -> DurablePoint:
+        """The end of what readers may see, with its place in the files."""
+        return self._durable
+
+    @property
+    def needs_round(self) -> bool:
+        """Whether a commit round has something to do here after an append.
+
+        Topics that are not synced before the acknowledgement are synced when a checkpoint is due, so
+        that recovery after a kill reads little of them too.
+        """
+        return (
+            self.settings.durability is Durability.FSYNC
+            or bool(self._sealed)
+            or self._checkpoint_due()
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self.segments)
+
+    # -- appending
+
+    def append(self, header: BatchHeader, data: bytearray | memoryview) -> int:
+        """Write one checked batch and return the offset its first record got.
+
+        Raises:
+            OfflineError: the partition takes no data.
+            OSError: the write failed and was undone; nothing was appended.
+        """
+        if self.offline is not None:
+            raise OfflineError(f"append to {self}", self.offline, "restart the server")
+        active = self.segments[-1]
+        if self._must_roll(active, header):
+            self._roll()
+            active = self.segments[-1]
+        base_offset = active.next_offset
+        patch(data, 0, base_offset)
+        try:
+            active.append(header, base_offset, data)
+        except OSError:
+            self._undo_write()
+            raise
+        self.observer.appended(header, base_offset)
+        if self.settings.durability is not Durability.FSYNC:
+            self._advance(self._point())
+        return base_offset
+
+    def _undo_write(self) -> None:
+        try:
+            self.active.file.truncate(self.active.size)
+        except OSError as error:
+            self.fail(f"a failed write could not be undone: {error}")
+
+    def _must_roll(self, active: Segment, header: BatchHeader) -> bool:
+        if active.size == 0:
+            return False
+        return (
+            active.size + header.size > self.settings.segment_bytes
+            or active.next_offset + header.last_offset_delta - active.base_offset
+            > _RELATIVE_OFFSET_MAX
+            or (
+                active.first_timestamp != NO_TIMESTAMP
+                and header.max_timestamp - active.first_timestamp > self.settings.segment_ms
+            )
+        )
+
+    def _roll(self) -> None:
+        """Seal the active segment and start the next; both are synced by the next round."""
+        old = self.active
+        segment = new_segment(self._files, self.folder, old.next_offset, self.settings)
+        old.seal()
+        self._sealed.append((old, self.observer.snapshot()))
+        self._folder_dirty = True
+        self.segments.append(segment)
+        self._base_offsets.append(segment.base_offset)
+        self._checkpointed_bytes = 0
+        self._checkpointed_batches = 0
+
+    def fail(self, reason: str) -> None:
+        """Take the partition out of service for writing."""
+        if self.offline is None:
+            self.offline = reason
+            _log.error("%s is offline for writing: %s", self, reason)
+
+    # -- commit rounds
+
+    def begin_round(self) -> Round:
+        """What must be synced so that everything appended up to now is durable."""
+        syncs: list[Callable[[], None]] = [segment.file.sync for segment, _ in self._sealed]
+        syncs.append(self.active.file.sync)
+        if self._folder_dirty:
+            syncs.append(partial(self._files.sync_folder, self.folder))
+        pending = [self._pending(segment, state, final=True) for segment, state in self._sealed]
+        if self._checkpoint_due():
+            pending.append(self._active_checkpoint())
+        self._sealed = []
+        self._folder_dirty = False
+        return Round(self, self._point(), syncs, pending)
+
+    def finish_round(self, round_: Round, written: list[PendingCheckpoint]) -> None:
+        """The round was synced: readers may go on to its end."""
+        for pending in written:
+            if pending.final:
+                pending.segment.offsets.seal()
+                pending.segment.times.seal()
+        rolled = round_.point.segment is not self._durable.segment
+        if round_.point.offset > self._durable.offset or (
+            rolled and round_.point.offset == self._durable.offset
+        ):
+            self._advance(round_.point)
+
+    def _checkpoint_due(self) -> bool:
+        active = self.active
+        return (
+            active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES
+            or active.batches - self._checkpointed_batches >= CHECKPOINT_BATCHES
+        )
+
+    def _active_checkpoint(self) -> PendingCheckpoint:
+        self._checkpointed_bytes = self.active.size
+        self._checkpointed_batches = self.active.batches
+        return self._pending(self.active, self.observer.snapshot(), final=False)
+
+    def _pending(self, segment: Segment, state: bytes, *, final: bool) -> PendingCheckpoint:
+        content = checkpoints.encode(segment.checkpoint(state))
+        offsets, times = segment.offsets.snapshot(), segment.times.snapshot()
+        return PendingCheckpoint(segment, content, offsets, times, final)
+
+    def final_checkpoint(self) -> PendingCheckpoint | None:
+        """What a clean stop writes for the active segment; None if it has been written."""
+        active = self.active
+        unchanged = active.batches == self._checkpointed_batches
+        if unchanged and self._files.exists(
+            checkpoints.checkpoint_path(self.folder, active.base_offset)
+        ):
+            return None
+        return self._active_checkpoint()
+
+    def _point(self) -> DurablePoint:
+        active = self.active
+        return DurablePoint(
+            active.next_offset,
+            active,
+            active.size,
+            active.max_timestamp,
+            active.max_timestamp_offset,
+        )
+
+    def _advance(self, point: DurablePoint) -> None:
+        old = self._durable
+        self._durable = point
+        points = self._commit_points
+        points[old.offset] = (old.segment, old.position)
+        points[point.offset] = (point.segment, point.position)
+        while len(points) > _COMMIT_POINTS_KEPT:
+            points.popitem(last=False)
+        if self.watchers:
+            same = point.segment is old.segment
+            added = point.position - old.position if same else point.position
+            for watcher in tuple(self.watchers):
+                watcher.advanced(self, added)
+
+    # -- where things are
+
+    def segment_for(self, offset: int) -> tuple[int, Segment]:
+        """The segment that holds offset, with its place in `segments`."""
+        at = bisect_right(self._base_offsets, offset) - 1
+        return at, self.segments[at]
+
+    def commit_point(self, offset: int) -> tuple[Segment, int] | None:
+        """The place of an offset at which a commit round ended, if it is a recent one."""
+        return self._commit_points.get(offset)
+
+    def readable_bytes(self, segment: Segment) -> int:
+        """How far readers may read in a segment."""
+        if segment is self._durable.segment:
+            return self._durable.position
+        return segment.size if segment.base_offset < self._durable.segment.base_offset else 0
+
+    # -- the other end
+
+    def advance_start(self, offset: int) -> None:
+        """Make everything below offset unreadable; whole segments go with the next retention."""
+        assert self.start_offset <= offset <= self.durable_offset
+        self.start_offset = offset
+
+    def expired_segments(self, now_ms: int) -> list[Segment]:
+        """The oldest segments that retention, or a moved start, no longer keeps."""
+        settings = self.settings
+        excess = self.size_bytes - settings.retention_bytes
+        expired: list[Segment] = []
+        for segment, following in zip(self.segments, self.segments[1:], strict=False):
+            if segment.base_offset >= self._durable.segment.base_offset:
+                break
+            dead = following.base_offset <= self.start_offset
+            if settings.delete_old_segments:
+                old = settings.retention_ms != NEVER and (
+                    now_ms - segment.max_timestamp > settings.retention_ms
+                )
+                surplus = settings.retention_bytes != NEVER and excess >= segment.size
+                dead = dead or old or surplus
+            if not dead:
+                break
+            excess -= segment.size
+            expired.append(segment)
+        return expired
+
+    def roll_if_expired(self, now_ms: int) -> bool:
+        """Roll an active segment that retention wants to remove whole, as Kafka does."""
+        active = self.active
+        settings = self.settings
+        if active.size == 0 or self.offline is not None or not settings.delete_old_segments:
+            return False
+        old = (
+            settings.retention_ms != NEVER and now_ms - active.max_timestamp > settings.retention_ms
+        )
+        if old or self.start_offset == active.next_offset:
+            self._roll()
+            return True
+        return False
+
+    def drop(self, expired: list[Segment]) -> None:
+        """Take the oldest segments out of sight; their files are the caller's to remove."""
+        count = len(expired)
+        assert self.segments[:count] == expired
+        del self.segments[:count]
+        del self._base_offsets[:count]
+        self.start_offset = max(self.start_offset, self.segments[0].base_offset)
+        for offset, (segment, _) in list(self._commit_points.items()):
+            if segment.base_offset < self.start_offset and segment not in self.segments:
+                del self._commit_points[offset]
+
+
+def new_segment(files: Files, folder: Path, base_offset: int, settings: LogSettings) -> Segment:
+    """An empty segment with its file."""
+    segment = Segment(files, folder, base_offset, settings.index_interval_bytes)
+    segment.offsets.start()
+    segment.times.start()
+    if segment.file.size() != 0:
+        raise StorageError(
+            f"start segment {base_offset} in {folder}", "a file of that name holds data already"
+        )
+    return segment
+
+
+def write_checkpoint(files: Files, pending: PendingCheckpoint) -> None:
+    """Bring the index files up to date and replace the checkpoint."""
+    segment = pending.segment
+    segment.offsets.write(pending.offsets)
+    segment.times.write(pending.times)
+    path = checkpoints.checkpoint_path(segment.folder, segment.base_offset)
+    write_atomically(files, path, pending.content)

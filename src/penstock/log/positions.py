@@ -1,0 +1,106 @@
+"""The journal of positions: how far each partition is durable, and where it begins.
+
+Each commit round appends the ends that the round before it made durable. After a crash everything
+below an end that stands here was certainly acknowledged or could have been, and must be intact;
+what is above it may be a torn tail. Entries are runs of
+
+    16 bytes topic id, int32 partition, int64 durable end, int64 start offset
+
+and the last one for a partition counts. Losing this file loses no record: recovery then cannot tell
+damage from a torn tail, and reports what it cut as possibly acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.clock import Clock
+from penstock.files import Files
+from penstock.limits import MIB, POSITIONS_SYNC_SECONDS
+from penstock.log.journal import Journal
+
+_ENTRY = Struct(">16siqq")
+_REWRITE_BYTES = 4 * MIB
+_log = logging.getLogger(__name__)
+
+
+class PartitionId(NamedTuple):
+    """Names a partition for good: a topic that is deleted and made anew has another id."""
+
+    topic_id: UUID
+    partition: int
+
+
+class Position(NamedTuple):
+    """Everything from start to end is durable and retained."""
+
+    end: int
+    start: int
+
+
+class Positions:
+    """The newest known position of every partition, in memory and in the journal."""
+
+    def __init__(self, files: Files, path: Path, clock: Clock) -> None:
+        self._clock = clock
+        self._journal = Journal(files, path)
+        self._synced_at = clock.monotonic()
+        self._failed = False
+        self._known: dict[PartitionId, Position] = {}
+        for payload in self._journal.entries:
+            whole = len(payload) - len(payload) % _ENTRY.size
+            for topic_id, partition, end, start in _ENTRY.iter_unpack(payload[:whole]):
+                self._known[PartitionId(UUID(bytes=topic_id), partition)] = Position(end, start)
+        self.torn = self._journal.torn
+        if self.torn:
+            self._journal.cut_torn_tail()
+
+    def get(self, partition: PartitionId) -> Position:
+        """The last position recorded; zero where there is none."""
+        return self._known.get(partition, Position(0, 0))
+
+    def forget(self, partition: PartitionId) -> None:
+        """Drop a deleted partition; the next rewrite leaves it out."""
+        self._known.pop(partition, None)
+
+    def record(self, positions: Iterable[tuple[PartitionId, Position]], *, sync: bool) -> None:
+        """Append positions. Runs on the commit thread, between two syncs.
+
+        A journal that fails is given up for this run: without it recovery is less sure of what it
+        finds, but nothing acknowledged is lost, so the log goes on.
+        """
+        if self._failed:
+            return
+        payload = bytearray()
+        for partition, position in positions:
+            self._known[partition] = position
+            payload += _ENTRY.pack(partition.topic_id.bytes, partition.partition, *position)
+        try:
+            if payload:
+                self._append(bytes(payload))
+            if sync or self._clock.monotonic() - self._synced_at >= POSITIONS_SYNC_SECONDS:
+                self._journal.sync()
+                self._synced_at = self._clock.monotonic()
+        except OSError as error:
+            self._failed = True
+            _log.error("the journal of durable ends failed and is off until a restart: %s", error)
+
+    def _append(self, payload: bytes) -> None:
+        if self._journal.size + len(payload) > _REWRITE_BYTES:
+            self.rewrite()
+        else:
+            self._journal.append(payload)
+
+    def rewrite(self) -> None:
+        """Replace the journal by one entry for every partition."""
+        entries = (
+            _ENTRY.pack(partition.topic_id.bytes, partition.partition, *position)
+            for partition, position in self._known.items()
+        )
+        payload = b"".join(entries)
+        self._journal.rewrite([payload] if payload else [])

@@ -1,0 +1,187 @@
+"""Reading a partition: by offset for consumers, by time for those who look for a place to start.
+
+Only what is durable is read. Reads on the loop never wait for the disk: where the page is not cached,
+`NotCachedError` names the range, and the caller reads it on a thread and tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.errors import DamagedLogError, PenstockError
+from penstock.files import Buffer, File, FileSlice
+from penstock.limits import KIB
+from penstock.log.partition import Partition
+from penstock.log.segment import NO_TIMESTAMP, Segment
+from penstock.record.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    InvalidBatchError,
+    find,
+    parse,
+)
+from penstock.record.decode import decode
+
+_WALK_BYTES = 64 * KIB
+# What is read to find the first batch, and answered from memory if it is enough. It spans more than
+# one interval of the index, so that one read nearly always does.
+_SMALL_BYTES = 16 * KIB
+
+
+class OffsetOutOfRangeError(PenstockError):
+    """The offset is not, or no longer, in the log."""
+
+
+class NotCachedError(Exception):
+    """The bytes are on the disk only."""
+
+    def __init__(self, file: File, size: int, position: int) -> None:
+        super().__init__(size, position)
+        self.file = file
+        self.size = size
+        self.position = position
+
+    def warm(self) -> None:
+        """Bring the range into the page cache. Runs on a thread."""
+        self.file.pread(self.size, self.position)
+
+
+class TimedOffset(NamedTuple):
+    """A record's place and time."""
+
+    offset: int
+    timestamp: int
+
+
+def read(partition: Partition, offset: int, max_bytes: int) -> Buffer | FileSlice:
+    """Whole batches from the one that holds offset on; the last may be cut short at max_bytes.
+
+    The first batch is always whole, however large. Empty at the durable end. Small answers are read
+    here; large ones are ranges of the segment's file, to be sent from the page cache.
+
+    Raises:
+        OffsetOutOfRangeError: below the start or above the durable end.
+        NotCachedError: the disk would have to be waited for.
+        DamagedLogError: what stands in the segment is not a batch.
+    """
+    if not partition.start_offset <= offset <= partition.durable_offset:
+        raise OffsetOutOfRangeError(
+            f"read {partition} at {offset}",
+            f"it holds {partition.start_offset} to {partition.durable_offset}",
+        )
+    if offset == partition.durable_offset:
+        return b""
+    place = partition.commit_point(offset)
+    if place is not None:
+        segment, position = place
+        data = _read_at(partition, segment, position, offset, max_bytes)
+        if data:
+            return data
+    at, segment = partition.segment_for(offset)
+    position = segment.floor(offset)
+    while True:
+        data = _read_at(partition, segment, position, offset, max_bytes)
+        if data:
+            return data
+        # The segment ends before offset: it lies in the next one.
+        at += 1
+        if at == len(partition.segments):
+            raise _damaged(partition, segment, "it ends before the durable offset")
+        segment, position = partition.segments[at], 0
+
+
+def _read_at(
+    partition: Partition, segment: Segment, position: int, offset: int, max_bytes: int
+) -> Buffer | FileSlice:
+    limit = partition.readable_bytes(segment)
+    while position < limit:
+        data = _pread(segment, min(_SMALL_BYTES, limit - position), position)
+        try:
+            start, size = find(data, offset)
+        except InvalidBatchError as error:
+            raise _damaged(partition, segment, f"{error.cause} after {position}") from error
+        if size == 0:
+            if start == 0:
+                raise _damaged(partition, segment, f"no whole header at {position}")
+            position += start
+            continue
+        position += start
+        if position + size > limit:
+            raise _damaged(partition, segment, f"the batch at {position} passes the durable end")
+        wanted = min(max(size, max_bytes), limit - position)
+        if start + wanted <= len(data):
+            return memoryview(data)[start : start + wanted]
+        if not segment.file.is_cached(wanted, position):
+            raise NotCachedError(segment.file, wanted, position)
+        return FileSlice(segment.file, position, wanted)
+    return b""
+
+
+def _pread(segment: Segment, size: int, position: int) -> Buffer:
+    data = segment.file.pread_cached(size, position)
+    # Partly cached is as good as cached only if the first batch is whole; rare enough to wait for.
+    if data is None or len(data) < size:
+        raise NotCachedError(segment.file, size, position)
+    return data
+
+
+def _damaged(partition: Partition, segment: Segment, cause: str) -> DamagedLogError:
+    return DamagedLogError(
+        f"read {partition}",
+        f"segment {segment.base_offset:020d} is damaged: {cause}",
+        "run `penstock log verify` on the data folder",
+    )
+
+
+def walk(segment: Segment, position: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Headers of the batches from position to limit; stops where no whole header stands."""
+    while position + HEADER_BYTES <= limit:
+        piece = segment.file.pread(min(_WALK_BYTES, limit - position), position)
+        at = 0
+        while at + HEADER_BYTES <= len(piece):
+            header = parse(piece, at)
+            if header.magic != MAGIC or header.size < HEADER_BYTES:
+                return
+            yield position + at, header
+            at += header.size
+        if at == 0:
+            return
+        position += at
+
+
+def offset_for_time(partition: Partition, timestamp: int) -> TimedOffset | None:
+    """The first record, in order of offsets, that is not older than timestamp."""
+    for segment in partition.segments:
+        limit = partition.readable_bytes(segment)
+        if segment.max_timestamp < timestamp or limit == 0:
+            continue
+        for position, header in walk(segment, segment.floor_time(timestamp), limit):
+            if header.max_timestamp < timestamp or header.last_offset < partition.start_offset:
+                continue
+            for record in decode(segment.file.pread(header.size, position)):
+                if record.timestamp >= timestamp and record.offset >= partition.start_offset:
+                    return TimedOffset(record.offset, record.timestamp)
+    return None
+
+
+def newest_by_time(partition: Partition) -> TimedOffset | None:
+    """The record with the largest timestamp; the first of them if there are several."""
+    durable = partition.durable_point
+    best = (durable.max_timestamp, durable.max_timestamp_offset, durable.segment)
+    for segment in partition.segments:
+        if segment is durable.segment:
+            break
+        if segment.max_timestamp >= best[0]:
+            best = (segment.max_timestamp, segment.max_timestamp_offset, segment)
+    timestamp, last_offset, segment = best
+    if timestamp == NO_TIMESTAMP or last_offset < partition.start_offset:
+        return None
+    limit = partition.readable_bytes(segment)
+    for position, header in walk(segment, segment.floor(last_offset), limit):
+        if header.last_offset == last_offset:
+            for record in decode(segment.file.pread(header.size, position)):
+                if record.timestamp == timestamp:
+                    return TimedOffset(record.offset, record.timestamp)
+    return None

@@ -1,0 +1,308 @@
+"""Opens a partition's folder, and after a crash finds out how much of it can be believed.
+
+Below the durable end that the journal of positions knows, every byte must be what was written: if it
+is not, DamagedLogError refuses this partition, and `penstock log repair` is the owner's decision.
+Above it, the first batch that is not whole begins a torn tail: its bytes are copied to quarantine,
+then cut. Nothing is ever guessed, and nothing is deleted.
+
+Segments that a checkpoint vouches for are not read again. What stands above the durable end is written
+once more before anyone may read it: after a failed sync the page cache can hold bytes that the disk
+does not, and only dirty pages are synced.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.errors import DamagedLogError
+from penstock.files import Files
+from penstock.limits import MIB
+from penstock.log import checkpoint as checkpoints
+from penstock.log.checkpoint import Checkpoint
+from penstock.log.partition import BatchObserver, new_segment
+from penstock.log.positions import Position
+from penstock.log.segment import Segment, segment_path
+from penstock.log.settings import LogSettings
+from penstock.record.batch import HEADER_BYTES, BatchHeader, InvalidBatchError, checked, parse
+
+_PIECE_BYTES = 1 * MIB
+_log = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What recovery found."""
+
+    segments: list[Segment]
+    scanned_bytes: int
+    cut_bytes: int
+
+
+class _Break(NamedTuple):
+    """Where a segment stops being whole batches, and why."""
+
+    position: int
+    cause: str
+
+
+class _NoObserver:
+    def appended(self, header: BatchHeader, base_offset: int) -> None:
+        pass
+
+
+class Recovery:
+    """One partition's folder, from names to segments."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        quarantine: Path,
+        settings: LogSettings,
+        known: Position,
+        observer: BatchObserver,
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._quarantine = quarantine
+        self._settings = settings
+        self._known = known
+        self._observer = observer
+        self._scanned = 0
+        self._cut = 0
+        self._rewrite_from: tuple[Segment, int] | None = None
+
+    def run(self, *, clean: bool) -> Recovered:
+        """Open the folder.
+
+        Args:
+            clean: the server that wrote it stopped in order, so that nothing is unsynced.
+
+        Raises:
+            DamagedLogError: acknowledged bytes are missing or changed.
+        """
+        names = self._tidy()
+        bases = [int(name[:-4]) for name in names if name.endswith(".log")]
+        segments = [
+            Segment(self._files, self._folder, base, self._settings.index_interval_bytes)
+            for base in bases
+        ]
+        if not segments:
+            segments = [self._first_segment()]
+        else:
+            sizes = [names[f"{base:020d}.log"] for base in bases]
+            segments = self._load(segments, sizes)
+        self._check_end(segments[-1])
+        if not clean:
+            self._write_again(segments)
+        return Recovered(segments, self._scanned, self._cut)
+
+    # -- names
+
+    def _tidy(self) -> dict[str, int]:
+        """Finish what a crash interrupted, and return the names that count."""
+        names = self._files.list(self._folder)
+        logs = {name[:-4] for name in names if name.endswith(".log")}
+        for name in list(names):
+            stem, _, suffix = name.partition(".")
+            orphan = suffix in ("index", "timeindex", "checkpoint") and stem not in logs
+            if orphan or name.endswith((".tmp", ".deleted")):
+                self._files.remove(self._folder / name)
+                del names[name]
+        return names
+
+    def _first_segment(self) -> Segment:
+        if self._known.end > 0:
+            raise self._damaged(
+                0, f"all segments are missing, {self._known.end} records were there"
+            )
+        segment = new_segment(self._files, self._folder, 0, self._settings)
+        self._files.sync_folder(self._folder)
+        return segment
+
+    # -- contents
+
+    def _load(self, segments: list[Segment], sizes: list[int]) -> list[Segment]:
+        found = [checkpoints.load(self._files, self._folder, s.base_offset) for s in segments]
+        # A checkpoint is written after its data was synced, so it proves a durable end as well.
+        vouched = max((c.next_offset for c in found if c), default=0)
+        self._known = self._known._replace(end=max(self._known.end, vouched))
+        usable = [
+            checkpoint if checkpoint and checkpoint.position <= size else None
+            for checkpoint, size in zip(found, sizes, strict=True)
+        ]
+        newest = max((i for i, checkpoint in enumerate(usable) if checkpoint), default=-1)
+        state = usable[newest]
+        self._observer.restore(state.state if state else b"")
+        for at, (segment, checkpoint, size) in enumerate(zip(segments, usable, sizes, strict=True)):
+            last = at == len(segments) - 1
+            following = None if last else segments[at + 1].base_offset
+            if checkpoint and self._sealed_whole(checkpoint, size, following):
+                segment.restore(checkpoint)
+                segment.offsets.expect(checkpoint.index_bytes, checkpoint.index_checksum)
+                segment.times.expect(checkpoint.time_index_bytes, checkpoint.time_index_checksum)
+                continue
+            broken = self._scan(segment, checkpoint, size, observe=at >= newest)
+            if broken is None and following not in (None, segment.next_offset):
+                broken = _Break(size, f"the next segment begins at {following}")
+            if broken is not None:
+                self._cut_after(segment, broken, segments[at + 1 :])
+                return segments[: at + 1]
+        return segments
+
+    @staticmethod
+    def _sealed_whole(checkpoint: Checkpoint, size: int, following: int | None) -> bool:
+        return checkpoint.position == size and checkpoint.next_offset == following
+
+    def _scan(
+        self, segment: Segment, checkpoint: Checkpoint | None, size: int, *, observe: bool
+    ) -> _Break | None:
+        """Check every batch that no checkpoint vouches for."""
+        if checkpoint is None or not self._resume(segment, checkpoint):
+            segment.offsets.start()
+            segment.times.start()
+            if checkpoint is not None and observe:
+                # The indexes are rebuilt from the start, the observer goes on from its state.
+                self._note_only(segment, checkpoint.position)
+        observer = self._observer if observe else _NoObserver()
+        self._scanned += size - segment.size
+        while segment.size < size:
+            piece = self._piece(segment, size)
+            if not piece:
+                return _Break(segment.size, "the file ends early")
+            at = 0
+            while at < len(piece):
+                try:
+                    header = checked(piece, at)
+                except InvalidBatchError as error:
+                    if at > 0 and len(piece) - at < size - segment.size:
+                        break  # only the end of this piece: read on from here
+                    return _Break(segment.size, error.cause)
+                if header.base_offset != segment.next_offset:
+                    cause = f"offset {header.base_offset} where {segment.next_offset} should be"
+                    return _Break(segment.size, cause)
+                self._note_durable_end(segment)
+                segment.note(header, header.base_offset)
+                observer.appended(header, header.base_offset)
+                at += header.size
+        return None
+
+    def _piece(self, segment: Segment, size: int) -> bytes:
+        piece = segment.file.pread(min(_PIECE_BYTES, size - segment.size), segment.size)
+        if len(piece) >= HEADER_BYTES:
+            whole = parse(piece).size
+            if len(piece) < whole <= size - segment.size:
+                piece = segment.file.pread(whole, segment.size)
+        return piece
+
+    def _resume(self, segment: Segment, checkpoint: Checkpoint) -> bool:
+        """Start from a checkpoint, if the index files are those it speaks of."""
+        offsets = segment.offsets.load()[: checkpoint.index_bytes]
+        times = segment.times.load()[: checkpoint.time_index_bytes]
+        if (len(offsets), crc32c(offsets)) != (checkpoint.index_bytes, checkpoint.index_checksum):
+            return False
+        if (len(times), crc32c(times)) != (
+            checkpoint.time_index_bytes,
+            checkpoint.time_index_checksum,
+        ):
+            return False
+        segment.restore(checkpoint)
+        segment.offsets.start(offsets, flushed=len(offsets))
+        segment.times.start(times, flushed=len(times))
+        return True
+
+    def _note_only(self, segment: Segment, position: int) -> None:
+        """Rebuild the indexes up to a position that a checkpoint vouches for."""
+        while segment.size < position:
+            header = parse(segment.file.pread(HEADER_BYTES, segment.size))
+            if header.base_offset != segment.next_offset or header.size < HEADER_BYTES:
+                raise self._damaged(segment.next_offset, f"no batch at byte {segment.size}")
+            segment.note(header, header.base_offset)
+
+    def _note_durable_end(self, segment: Segment) -> None:
+        if self._rewrite_from is None and segment.next_offset >= self._known.end:
+            self._rewrite_from = (segment, segment.size)
+
+    # -- the tail
+
+    def _check_end(self, last: Segment) -> None:
+        if last.next_offset < self._known.end:
+            missing = self._known.end - last.next_offset
+            raise self._damaged(last.next_offset, f"{missing} acknowledged records are missing")
+
+    def _cut_after(self, segment: Segment, broken: _Break, later: list[Segment]) -> None:
+        """Put aside what follows the last whole batch, if none of it can have been acknowledged."""
+        if segment.next_offset < self._known.end:
+            where = f"segment {segment.base_offset:020d}, byte {broken.position}"
+            raise self._damaged(segment.next_offset, f"{where}: {broken.cause}")
+        self._files.make_folder(self._quarantine)
+        tail = segment.file.size() - broken.position
+        if tail:
+            kept = self._keep_tail(segment, broken.position)
+            segment.file.truncate(broken.position)
+            segment.file.sync()
+            self._cut += tail
+            _log.warning(
+                "%s: cut a torn tail of %d bytes at offset %d (%s); kept as %s. "
+                "Records above offset %d were possibly acknowledged if the journal of positions lags",
+                self._folder.name,
+                tail,
+                segment.next_offset,
+                broken.cause,
+                kept.name,
+                segment.next_offset,
+            )
+        for following in later:
+            self._quarantine_segment(following)
+        self._files.sync_folder(self._folder)
+
+    def _keep_tail(self, segment: Segment, position: int) -> Path:
+        path = self._free_name(f"{self._folder.name}-{segment.next_offset:020d}.tail")
+        copy = self._files.open(path, create=True)
+        size = segment.file.size()
+        at = position
+        while at < size:
+            piece = segment.file.pread(_PIECE_BYTES, at)
+            copy.pwrite([piece], at - position)
+            at += len(piece)
+        copy.sync()
+        self._files.sync_folder(self._quarantine)
+        return path
+
+    def _quarantine_segment(self, segment: Segment) -> None:
+        path = segment_path(self._folder, segment.base_offset)
+        self._cut += segment.file.size()
+        self._files.rename(path, self._free_name(f"{self._folder.name}-{path.name}"))
+        for other in segment.paths():
+            self._files.remove(other)
+        _log.warning("%s: segment %s is above the cut; kept aside", self._folder.name, path.name)
+
+    def _free_name(self, name: str) -> Path:
+        number = 0
+        while self._files.exists(self._quarantine / f"{name}.{number}"):
+            number += 1
+        return self._quarantine / f"{name}.{number}"
+
+    def _write_again(self, segments: list[Segment]) -> None:
+        """Make what stands above the durable end really durable, before anyone reads it."""
+        if self._rewrite_from is None:
+            return
+        first, position = self._rewrite_from
+        for segment in segments[segments.index(first) :]:
+            while position < segment.size:
+                piece = segment.file.pread(min(_PIECE_BYTES, segment.size - position), position)
+                segment.file.pwrite([piece], position)
+                position += len(piece)
+            segment.file.sync()
+            position = 0
+        self._files.sync_folder(self._folder)
+
+    def _damaged(self, offset: int, cause: str) -> DamagedLogError:
+        return DamagedLogError(
+            f"open {self._folder.name}",
+            f"damage at offset {offset}, below the durable end {self._known.end}: {cause}",
+            f"restore the folder, or run `penstock log repair` on {self._folder}",
+        )

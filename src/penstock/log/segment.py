@@ -1,0 +1,179 @@
+"""One segment: a file of record batches and its two sparse indexes, named by its first offset.
+
+A segment knows where batches stand; it does not know what is durable or who may read, which is the
+partition's business. Its file is opened when it is first needed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.errors import DamagedLogError
+from penstock.files import Buffer, File, Files
+from penstock.log import index
+from penstock.log.checkpoint import Checkpoint, checkpoint_path
+from penstock.record.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, parse
+
+NO_TIMESTAMP = -1
+
+
+def segment_path(folder: Path, base_offset: int, suffix: str = "log") -> Path:
+    """The file of a segment; Kafka's naming."""
+    return folder / f"{base_offset:020d}.{suffix}"
+
+
+class Segment:
+    """Append at the end, look up by offset or time."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_file",
+        "_files",
+        "_indexed_timestamp",
+        "_interval",
+        "base_offset",
+        "batches",
+        "first_timestamp",
+        "folder",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "offsets",
+        "size",
+        "times",
+    )
+
+    def __init__(self, files: Files, folder: Path, base_offset: int, index_interval: int) -> None:
+        self._files = files
+        self._file: File | None = None
+        self._interval = index_interval
+        self._bytes_since_entry = 0
+        self._indexed_timestamp = NO_TIMESTAMP
+        self.folder = folder
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.batches = 0
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.offsets = index.offset_index(files, segment_path(folder, base_offset, "index"))
+        self.times = index.time_index(files, segment_path(folder, base_offset, "timeindex"))
+
+    @property
+    def file(self) -> File:
+        """The open file."""
+        if self._file is None:
+            path = segment_path(self.folder, self.base_offset)
+            self._file = self._files.open(path, create=True)
+        return self._file
+
+    # -- writing
+
+    def append(self, header: BatchHeader, base_offset: int, data: Buffer) -> None:
+        """Write a batch at the end; header is as it came, base_offset as it was given."""
+        self.file.pwrite((data,), self.size)
+        self.note(header, base_offset)
+
+    def note(self, header: BatchHeader, base_offset: int) -> None:
+        """Account for a batch that stands at the end of what is known so far."""
+        last_offset = base_offset + header.last_offset_delta
+        if self._bytes_since_entry > self._interval:
+            self.offsets.add(last_offset - self.base_offset, self.size)
+            self._note_time()
+            self._bytes_since_entry = 0
+        size = header.length + LENGTH_OVERHEAD
+        self._bytes_since_entry += size
+        self.size += size
+        self.batches += 1
+        self.next_offset = last_offset + 1
+        if self.first_timestamp == NO_TIMESTAMP:
+            self.first_timestamp = header.max_timestamp
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+
+    def _note_time(self) -> None:
+        if self.max_timestamp > self._indexed_timestamp:
+            self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self._indexed_timestamp = self.max_timestamp
+
+    def seal(self) -> None:
+        """No batch follows: the time index gets its last entry."""
+        self._note_time()
+
+    # -- what is known, kept
+
+    def checkpoint(self, state: bytes) -> Checkpoint:
+        """Everything known now, with an observer's state."""
+        offsets, times = self.offsets.snapshot(), self.times.snapshot()
+        return Checkpoint(
+            next_offset=self.next_offset,
+            position=self.size,
+            max_timestamp=self.max_timestamp,
+            max_timestamp_offset=self.max_timestamp_offset,
+            first_timestamp=self.first_timestamp,
+            batches=self.batches,
+            index_bytes=len(offsets),
+            index_checksum=self.offsets.checksum(),
+            time_index_bytes=len(times),
+            time_index_checksum=self.times.checksum(),
+            state=state,
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take over what a checkpoint says; the indexes are the caller's to start."""
+        self.next_offset = checkpoint.next_offset
+        self.size = checkpoint.position
+        self.batches = checkpoint.batches
+        self.first_timestamp = checkpoint.first_timestamp
+        self.max_timestamp = checkpoint.max_timestamp
+        self.max_timestamp_offset = checkpoint.max_timestamp_offset
+
+    # -- reading
+
+    def floor(self, offset: int) -> int:
+        """A position at or before the batch that holds offset."""
+        self._rebuild_damaged_indexes()
+        entry = self.offsets.floor(offset - self.base_offset)
+        return entry[1] if entry else 0
+
+    def floor_time(self, timestamp: int) -> int:
+        """A position at or before the first batch that is not older than timestamp."""
+        self._rebuild_damaged_indexes()
+        entry = self.times.floor(timestamp - 1)
+        return self.floor(self.base_offset + entry[1]) if entry else 0
+
+    def _rebuild_damaged_indexes(self) -> None:
+        """An index is a cache: one that is not what its checkpoint says is made anew, in memory."""
+        if not (self.offsets.damaged() or self.times.damaged()):
+            return
+        self.offsets.rebuild()
+        self.times.rebuild()
+        size = self.size
+        self.size = self.batches = self._bytes_since_entry = 0
+        self.next_offset = self.base_offset
+        self.first_timestamp = self.max_timestamp = self._indexed_timestamp = NO_TIMESTAMP
+        while self.size < size:
+            header = parse(self.file.pread(HEADER_BYTES, self.size))
+            if header.magic != MAGIC or header.size < HEADER_BYTES:
+                raise DamagedLogError(
+                    f"rebuild the index of {segment_path(self.folder, self.base_offset)}",
+                    f"no batch at byte {self.size}",
+                    "run `penstock log verify` on the data folder",
+                )
+            self.note(header, header.base_offset)
+
+    # -- removal
+
+    def paths(self) -> list[Path]:
+        """All files of this segment that exist; the log itself last.
+
+        Whoever removes them in this order never leaves an index or checkpoint that a later segment
+        of the same name could mistake for its own.
+        """
+        names = ("index", "timeindex")
+        paths = [segment_path(self.folder, self.base_offset, name) for name in names]
+        paths.append(checkpoint_path(self.folder, self.base_offset))
+        paths.append(segment_path(self.folder, self.base_offset))
+        return [path for path in paths if self._files.exists(path)]

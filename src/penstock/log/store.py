@@ -1,0 +1,324 @@
+"""The data folder: opens it, makes and removes partitions in it, and closes it in order.
+
+DIR/lock                 held by the process that serves the folder
+DIR/format.json          version of all this, and the cluster's id
+DIR/catalog.journal      topics (catalog.py)
+DIR/positions.journal    durable ends (positions.py)
+DIR/clean                exists only after an orderly stop
+DIR/reserve              given up when the disk is full (space.py)
+DIR/topics/NAME-N/       a partition: segments, indexes, checkpoints, topic.json
+DIR/quarantine/          bytes that recovery cut; never read again, never removed by Penstock
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from penstock.clock import Clock
+from penstock.errors import FormatError
+from penstock.files import Files, read_whole, write_atomically
+from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identity
+from penstock.log.commit import Defer, GroupCommit, Run
+from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoint
+from penstock.log.positions import PartitionId, Position, Positions
+from penstock.log.recovery import Recovery
+from penstock.log.segment import Segment
+from penstock.log.settings import Durability, LogSettings
+from penstock.log.space import DiskSpace
+from penstock.memory_files import MemoryFiles
+
+FORMAT_VERSION = 1
+DELETED = ".deleted"  # after a tilde and the topic's id: neither can stand in a topic's name
+_log = logging.getLogger(__name__)
+
+Background = Callable[[Callable[[], None]], None]
+
+
+class LogStore:
+    """See the module. One process at a time: the caller holds the folder's lock."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        clock: Clock,
+        *,
+        run: Run,
+        defer: Defer,
+        background: Background,
+        space: DiskSpace | None = None,
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._clock = clock
+        self._background = background
+        self._memory = MemoryFiles()
+        self._topics = folder / "topics"
+        files.make_folder(self._topics)
+        self.cluster_id = self._check_format()
+        self.clean = files.exists(folder / "clean")
+        self.space = space or DiskSpace(files, folder, clock)
+        self.positions = Positions(files, folder / "positions.journal", clock)
+        self.catalog = Catalog(files, folder / "catalog.journal")
+        self._settle_catalog()
+        self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer)
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self._folder
+
+    def free_bytes(self) -> int:
+        """Room left on its disk."""
+        return self._files.free_bytes(self._folder)
+
+    def total_bytes(self) -> int:
+        """Size of its disk."""
+        return self._files.total_bytes(self._folder)
+
+    def _check_format(self) -> str:
+        path = self._folder / "format.json"
+        if not self._files.exists(path):
+            cluster_id = _base64_id(uuid4())
+            fields = {"format": FORMAT_VERSION, "cluster_id": cluster_id}
+            write_atomically(self._files, path, json.dumps(fields).encode() + b"\n")
+            return cluster_id
+        try:
+            fields = json.loads(read_whole(self._files, path))
+            version, cluster_id = int(fields["format"]), str(fields["cluster_id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(
+                f"open data folder {self._folder}",
+                f"format.json is damaged ({error})",
+                f'restore it: {{"format": {FORMAT_VERSION}, "cluster_id": "ANY-22-CHARACTERS"}}',
+            ) from error
+        if version > FORMAT_VERSION:
+            raise FormatError(
+                f"open data folder {self._folder}",
+                f"it has format {version} and this Penstock knows {FORMAT_VERSION}",
+                "use the Penstock that wrote it, or a newer one",
+            )
+        return cluster_id
+
+    def _settle_catalog(self) -> None:
+        """Reconcile the journal with what the folders say of themselves."""
+        if self.catalog.torn:
+            self._files.make_folder(self._folder / "quarantine")
+            stamp = self._clock.wall_ms()
+            kept = self._folder / "quarantine" / f"catalog.journal-{stamp}.tail"
+            write_atomically(self._files, kept, self.catalog.torn)
+            _log.warning("the catalog's tail was not whole; kept as %s", kept.name)
+            self.catalog.settle()
+        changed = False
+        for name in self._files.list(self._topics):
+            entry = read_identity(self._files, self._topics / name)
+            if entry is None or entry.id in self.catalog.deleted:
+                continue
+            if name.endswith(DELETED):
+                # Renamed, but the deletion itself never became durable: the topic lives on.
+                self._files.rename(self._topics / name, self._topics / name.split("~")[0])
+            known = self.catalog.topics.get(entry.id)
+            if known is None or entry.revision > known.revision:
+                if known is None:
+                    _log.warning("topic %s was not in the catalog; its folder was", entry.name)
+                self.catalog.put(entry)
+                changed = True
+        if changed:
+            self.catalog.sync()
+
+    def begin(self) -> None:
+        """From here on the folder is in use: the next start is after a crash, unless we close."""
+        marker = self._folder / "clean"
+        if self._files.exists(marker):
+            self._files.remove(marker)
+            self._files.sync_folder(self._folder)
+        self._clear_strangers()
+
+    def _clear_strangers(self) -> None:
+        """Remove the folders of deleted topics; put aside those that belong to no topic."""
+        expected = {
+            self.partition_folder(entry.name, number).name
+            for entry in self.catalog.topics.values()
+            for number in range(entry.partitions)
+        }
+        pending: set[UUID] = set()
+        for name in self._files.list(self._topics):
+            folder = self._topics / name
+            entry = None if name in expected else read_identity(self._files, folder)
+            if entry is not None and entry.id in self.catalog.deleted:
+                pending.add(entry.id)
+                self._background(partial(remove_tree, self._files, folder))
+            elif name not in expected:
+                aside = self._folder / "quarantine" / f"{name}-{self._clock.wall_ms()}"
+                self._files.make_folder(aside.parent)
+                self._files.rename(folder, aside)
+                _log.warning(
+                    "folder %s belongs to no topic; kept as quarantine/%s", name, aside.name
+                )
+        self.catalog.deleted = pending
+
+    # -- partitions
+
+    def partition_folder(self, topic: str, partition: int) -> Path:
+        """Kafka's naming."""
+        return self._topics / f"{topic}-{partition}"
+
+    def open_partition(
+        self, entry: TopicEntry, partition: int, settings: LogSettings, observer: BatchObserver
+    ) -> Partition:
+        """Open or create one partition of a topic that is in the catalog.
+
+        Raises:
+            DamagedLogError: see recovery.py; other partitions are not concerned.
+        """
+        identity = PartitionId(entry.id, partition)
+        folder = self.partition_folder(entry.name, partition)
+        if settings.durability is Durability.MEMORY:
+            self._memory.make_folder(folder)
+            segments = [new_segment(self._memory, folder, 0, settings)]
+            return self._partition(self._memory, entry, identity, settings, observer, segments, 0)
+        known = self.positions.get(identity)
+        if not self._files.exists(folder):
+            self._create_folder(entry, folder)
+        recovery = Recovery(
+            self._files, folder, self._folder / "quarantine", settings, known, observer
+        )
+        recovered = recovery.run(clean=self.clean)
+        if recovered.scanned_bytes and not self.clean:
+            _log.info("%s: checked %d bytes", folder.name, recovered.scanned_bytes)
+        return self._partition(
+            self._files, entry, identity, settings, observer, recovered.segments, known.start
+        )
+
+    def _partition(
+        self,
+        files: Files,
+        entry: TopicEntry,
+        identity: PartitionId,
+        settings: LogSettings,
+        observer: BatchObserver,
+        segments: list[Segment],
+        start: int,
+    ) -> Partition:
+        folder = self.partition_folder(entry.name, identity.partition)
+        return Partition(identity, entry.name, folder, files, settings, observer, segments, start)
+
+    def _create_folder(self, entry: TopicEntry, folder: Path) -> None:
+        self._files.make_folder(folder)
+        write_identity(self._files, folder, entry)()
+
+    def create_partitions(
+        self,
+        entry: TopicEntry,
+        numbers: Iterable[int],
+        settings: LogSettings,
+        observers: Callable[[], BatchObserver],
+    ) -> list[Partition]:
+        """Make new partitions; they and the catalog's entry are durable after the next round."""
+        partitions: list[Partition] = []
+        for number in numbers:
+            folder = self.partition_folder(entry.name, number)
+            files = self._memory if settings.durability is Durability.MEMORY else self._files
+            self._files.make_folder(folder)
+            self.commit.metadata_changed(write_identity(self._files, folder, entry))
+            if files is self._memory:
+                self._memory.make_folder(folder)
+            segments = [new_segment(files, folder, 0, settings)]
+            identity = PartitionId(entry.id, number)
+            partitions.append(
+                self._partition(files, entry, identity, settings, observers(), segments, 0)
+            )
+        self.commit.metadata_changed(self._sync_topics)
+        self.put(entry)
+        return partitions
+
+    def _sync_topics(self) -> None:
+        self._files.sync_folder(self._topics)
+
+    def put(self, entry: TopicEntry) -> None:
+        """Record a new or changed topic in the catalog, durable after the next round."""
+        self.catalog.put(entry)
+        self.commit.metadata_changed(self.catalog.sync)
+
+    def rewrite_identities(self, entry: TopicEntry) -> None:
+        """Repeat a changed topic beside its partitions."""
+        for number in range(entry.partitions):
+            folder = self.partition_folder(entry.name, number)
+            if self._files.exists(folder):
+                self.commit.metadata_changed(write_identity(self._files, folder, entry))
+
+    def delete_topic(self, entry: TopicEntry, partitions: Iterable[Partition]) -> None:
+        """Remove a topic. The catalog's entry decides; the folders go in the background."""
+        self.catalog.delete(entry.id)
+        self.commit.metadata_changed(self.catalog.sync)
+        for partition in partitions:
+            self.commit.forget(partition)
+            partition.offline = "the topic was deleted"
+            self.positions.forget(partition.identity)
+        removed: list[Path] = []
+        for number in range(entry.partitions):
+            folder = self.partition_folder(entry.name, number)
+            if self._files.exists(folder):
+                # Renamed at once, so that a topic of the same name can be made before it is gone.
+                gone = folder.with_name(f"{folder.name}~{entry.id.hex}{DELETED}")
+                self._files.rename(folder, gone)
+                removed.append(gone)
+        self.commit.after(partial(self._background, partial(self._remove_folders, removed)))
+
+    def _remove_folders(self, folders: list[Path]) -> None:
+        for folder in folders:
+            remove_tree(self._files, folder)
+
+    def remove_segments(self, partition: Partition, segments: list[Segment]) -> None:
+        """Remove segments that the partition has dropped, in the background, oldest first."""
+        files = self._memory if partition.settings.durability is Durability.MEMORY else self._files
+        self._background(partial(_remove_segments, files, partition.folder, segments))
+
+    # -- the end
+
+    def close(self, partitions: Iterable[Partition]) -> None:
+        """Write every checkpoint and the mark of an orderly stop. No round may be running."""
+        assert self.commit.idle
+        kept = [p for p in partitions if p.settings.durability is not Durability.MEMORY]
+        self._files.sync_all(self._folder)
+        for partition in kept:
+            if partition.offline is not None:
+                continue
+            pending = partition.final_checkpoint()
+            if pending is not None:
+                write_checkpoint(self._files, pending)
+            end = Position(partition.end_offset, partition.start_offset)
+            self.positions.record([(partition.identity, end)], sync=False)
+        self.positions.rewrite()
+        if all(partition.offline is None for partition in kept):
+            write_atomically(self._files, self._folder / "clean", b"stopped in order\n")
+
+
+def _remove_segments(files: Files, folder: Path, segments: list[Segment]) -> None:
+    for segment in segments:
+        # The log file goes first and for good: a crash in between leaves a log that begins later,
+        # never one with a hole.
+        *others, log = segment.paths()
+        gone = log.with_name(log.name + ".deleted")
+        files.rename(log, gone)
+        files.sync_folder(folder)
+        for path in (*others, gone):
+            files.remove(path)
+
+
+def remove_tree(files: Files, folder: Path) -> None:
+    """Remove a folder of files."""
+    for name in files.list(folder):
+        files.remove(folder / name)
+    files.remove_folder(folder)
+
+
+def _base64_id(value: UUID) -> str:
+    """Kafka's text form of a UUID, which is what a cluster id looks like."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()

@@ -1,0 +1,141 @@
+"""Reads a partition's folder from outside, batch by batch, for dump and verify.
+
+Checks every batch of every segment, checksum included, and the order of offsets. A gap that a repair
+has left between two segments is in order: the checkpoint before it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.errors import NotFoundError
+from penstock.files import Files
+from penstock.log.checkpoint import load
+from penstock.log.segment import segment_path
+from penstock.record.batch import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    InvalidBatchError,
+    checked,
+    parse,
+)
+
+Pread = Callable[[int, int], bytes]
+
+
+class FoundBatch(NamedTuple):
+    """A whole batch and where it stands."""
+
+    base_offset: int
+    position: int
+    header: BatchHeader
+
+
+class Damage(NamedTuple):
+    """A stretch that is not whole batches in order."""
+
+    base_offset: int
+    """The segment it is in."""
+    position: int
+    size: int
+    first_offset: int
+    """The first offset that is lost or in doubt."""
+    next_offset: int
+    """The first offset after the stretch that is whole again; -1 if none is."""
+    cause: str
+
+
+def segment_bases(files: Files, folder: Path) -> list[int]:
+    """The first offsets of all segments in a partition's folder."""
+    if not files.exists(folder):
+        raise NotFoundError(f"read {folder}", "there is no such folder", "name a folder TOPIC-N")
+    bases = [int(n[:-4]) for n in files.list(folder) if n.endswith(".log") and n[:-4].isdigit()]
+    if not bases:
+        raise NotFoundError(f"read {folder}", "it holds no segments", "name a folder TOPIC-N")
+    return bases
+
+
+def scan(files: Files, folder: Path) -> Iterator[FoundBatch | Damage]:
+    """Every batch and every damaged stretch of a partition, in order."""
+    bases = segment_bases(files, folder)
+    previous = expected = bases[0]
+    for base in bases:
+        if base != expected and not _vouched(files, folder, previous, base):
+            yield Damage(base, 0, 0, expected, base, "segments before it are missing")
+        previous = expected = base
+        for found in _scan_segment(files, folder, base):
+            if isinstance(found, FoundBatch):
+                expected = found.header.last_offset + 1
+            elif found.next_offset >= 0:
+                expected = found.next_offset
+            yield found
+
+
+def _vouched(files: Files, folder: Path, base: int, following: int) -> bool:
+    checkpoint = load(files, folder, base)
+    return checkpoint is not None and checkpoint.next_offset == following
+
+
+def _scan_segment(files: Files, folder: Path, base: int) -> Iterator[FoundBatch | Damage]:
+    file = files.open(segment_path(folder, base))
+    size = file.size()
+    position, expected = 0, base
+    while position < size:
+        found = _batch_at(file.pread, position, size, expected)
+        if isinstance(found, BatchHeader):
+            yield FoundBatch(base, position, found)
+            expected = found.last_offset + 1
+            position += found.size
+            continue
+        following = _next_whole(file.pread, position + 1, size, expected)
+        if following is None:
+            yield Damage(base, position, size - position, expected, -1, found)
+            return
+        at, header = following
+        yield Damage(base, position, at - position, expected, header.base_offset, found)
+        position, expected = at, header.base_offset
+
+
+def _batch_at(
+    pread: Pread, position: int, size: int, expected: int, *, exact: bool = True
+) -> BatchHeader | str:
+    """The whole batch at a position, or what is wrong with it."""
+    start = pread(HEADER_BYTES, position)
+    if len(start) < HEADER_BYTES:
+        return f"{len(start)} bytes are less than a header"
+    header = parse(start)
+    if header.magic != MAGIC or not HEADER_BYTES <= header.size <= size - position:
+        return "there is no batch header"
+    if header.base_offset != expected if exact else header.base_offset < expected:
+        return f"offset {header.base_offset} where {expected} should be"
+    try:
+        return checked(pread(header.size, position))
+    except InvalidBatchError as error:
+        return error.cause
+
+
+def _next_whole(
+    pread: Pread, position: int, size: int, expected: int
+) -> tuple[int, BatchHeader] | None:
+    """The next place where a whole batch of a later offset stands."""
+    piece_bytes = 1 << 20
+    while position + HEADER_BYTES <= size:
+        piece = pread(min(piece_bytes, size - position), position)
+        for at in range(max(len(piece) - HEADER_BYTES + 1, 0)):
+            # The magic byte rules out nearly every position before a header is parsed.
+            if piece[at + 16] != MAGIC or piece[at] != 0:
+                continue
+            length = int.from_bytes(piece[at + 8 : at + 12], "big", signed=True)
+            if length + LENGTH_OVERHEAD < HEADER_BYTES:
+                continue
+            found = _batch_at(pread, position + at, size, expected, exact=False)
+            if isinstance(found, BatchHeader):
+                return position + at, found
+        if position + len(piece) >= size:
+            return None
+        position += len(piece) - HEADER_BYTES + 1
+    return None

@@ -1,0 +1,92 @@
+"""A broker over files in memory, whose commit rounds run when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from penstock.broker.broker import Broker
+from penstock.broker.topic import Topic
+from penstock.files import Files
+from penstock.log.commit import Outcome
+from penstock.log.partition import Partition
+from penstock.log.reading import read
+from penstock.log.store import LogStore
+from penstock.memory_files import MemoryFiles
+from penstock.record.batch import parse
+from penstock.record.decode import Record, decode
+from penstock.record.encode import NewRecord, encode
+from penstock.testing.clock import ManualClock
+
+DATA = Path("/data")
+NOW = 1_700_000_000_000
+
+
+class Log:
+    """One data folder; `commit` runs everything that waits."""
+
+    def __init__(self, files: Files | None = None) -> None:
+        self.files = files or MemoryFiles()
+        self.clock = ManualClock(wall_ms=NOW)
+        self.open()
+
+    def open(self) -> None:
+        self._turns: list[Callable[[], None]] = []
+        self._jobs: list[tuple[Callable[[], Outcome], Callable[[Outcome], None]]] = []
+        self.background: list[Callable[[], None]] = []
+        self.store = LogStore(
+            self.files,
+            DATA,
+            self.clock,
+            run=lambda job, done: self._jobs.append((job, done)),
+            defer=self._turns.append,
+            background=self.background.append,
+        )
+        self.broker = Broker(self.store, self.clock)
+        self.broker.open()
+
+    def commit(self) -> None:
+        while self._turns or self._jobs:
+            while self._turns:
+                self._turns.pop(0)()
+            if self._jobs:
+                job, done = self._jobs.pop(0)
+                done(job())
+
+    def start_round(self) -> Callable[[], None]:
+        """Let a round begin; the function that is returned lets it end."""
+        while self._turns:
+            self._turns.pop(0)()
+        job, done = self._jobs.pop(0)
+        return lambda: done(job())
+
+    def restart(self, *, clean: bool) -> None:
+        if clean:
+            self.commit()
+            self.broker.close()
+        self.open()
+
+    def topic(self, name: str = "t", config: Mapping[str, str] | None = None) -> Topic:
+        topic = self.broker.create_topic(name, 1, config or {})
+        self.commit()
+        return topic
+
+    def append(self, topic: Topic, *values: bytes, timestamp: int = NOW, **producer: int) -> int:
+        records = [NewRecord(value, timestamp=timestamp) for value in values]
+        data = encode(records, **producer)
+        return self.broker.append(topic, topic.partition(0), data).base_offset
+
+
+def read_records(partition: Partition, offset: int = 0) -> list[Record]:
+    """Everything a reader sees from an offset on."""
+    found: list[Record] = []
+    while offset < partition.durable_offset:
+        data = bytes(read(partition, offset, 1))
+        batch = data[: parse(data).size]
+        found += [record for record in decode(batch) if record.offset >= offset]
+        offset = found[-1].offset + 1
+    return found
+
+
+def values(partition: Partition, offset: int = 0) -> list[bytes | None]:
+    return [record.value for record in read_records(partition, offset)]
