@@ -1,0 +1,379 @@
+"""The broker: owns the topics, decides what may be appended, and keeps the retention.
+
+Synchronous and single-threaded: the loop that calls it owns everything here. What must be durable
+before it is answered goes through `commit.after`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from penstock.broker import topic_config
+from penstock.broker.errors import (
+    BatchTooLargeError,
+    InvalidAppendError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from penstock.broker.producers import ProducerTable
+from penstock.broker.topic import Topic, check_name, producers_of
+from penstock.broker.topic_config import TopicConfig
+from penstock.clock import Clock
+from penstock.errors import DamagedLogError, StorageError
+from penstock.limits import PARTITIONS_PER_TOPIC_MAX
+from penstock.log.catalog import TopicEntry
+from penstock.log.commit import GroupCommit
+from penstock.log.partition import Partition
+from penstock.log.reading import OffsetOutOfRangeError
+from penstock.log.settings import Durability
+from penstock.log.space import means_full
+from penstock.log.store import LogStore
+from penstock.record.batch import (
+    CODEC_MASK,
+    CODEC_MAX,
+    CONTROL_FLAG,
+    LENGTH_OVERHEAD,
+    NO_PRODUCER,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    InvalidBatchError,
+    checked,
+    parse,
+    stamp_append_time,
+)
+from penstock.record.recompress import recompress
+
+DEFAULT_PARTITIONS = 1
+NO_TIMESTAMP = -1
+_PRODUCER_ID_BLOCK = 1000
+_log = logging.getLogger(__name__)
+
+
+class Appended(NamedTuple):
+    """Where a batch went."""
+
+    base_offset: int
+    append_time: int
+    """The time the log stamped, or -1 if records keep their own."""
+
+
+class Broker:
+    """See the module."""
+
+    def __init__(self, store: LogStore, clock: Clock) -> None:
+        self._store = store
+        self._space = store.space
+        self._clock = clock
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        self._next_producer_id = store.catalog.next_producer_id
+        self._producer_ids_end = self._next_producer_id
+
+    @property
+    def cluster_id(self) -> str:
+        """The id clients know this broker's data by."""
+        return self._store.cluster_id
+
+    @property
+    def folder(self) -> Path:
+        """Where the data is."""
+        return self._store.folder
+
+    def free_bytes(self) -> int:
+        """Room left on the disk that holds the data."""
+        return self._store.free_bytes()
+
+    def total_bytes(self) -> int:
+        """Size of the disk that holds the data."""
+        return self._store.total_bytes()
+
+    @property
+    def commit(self) -> GroupCommit:
+        """What makes things durable."""
+        return self._store.commit
+
+    def open(self) -> None:
+        """Open every topic of the catalog. Damaged partitions are reported and left out."""
+        for entry in self._store.catalog.topics.values():
+            config = _known_settings(entry)
+            partitions: list[Partition | DamagedLogError] = []
+            for number in range(entry.partitions):
+                try:
+                    partitions.append(
+                        self._store.open_partition(entry, number, config.log, ProducerTable())
+                    )
+                except DamagedLogError as error:
+                    _log.error("%s", error)
+                    partitions.append(error)
+            self._add(Topic(entry, config, partitions))
+        self._store.begin()
+
+    def close(self) -> None:
+        """Leave the folder in order. No commit round may be running."""
+        self._store.close(self.partitions())
+
+    # -- looking
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition that is in service."""
+        for topic in self._topics.values():
+            yield from topic.whole_partitions()
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, or UnknownTopicError."""
+        try:
+            return self._topics[name]
+        except KeyError:
+            raise UnknownTopicError(f"use topic {name[:60]}", "it does not exist") from None
+
+    def topic_by_id(self, topic_id: UUID) -> Topic:
+        """The topic of that id, or UnknownTopicError."""
+        try:
+            return self._by_id[topic_id]
+        except KeyError:
+            raise UnknownTopicError(f"use topic {topic_id}", "no topic has that id") from None
+
+    # -- topics
+
+    def plan_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicConfig:
+        """Check everything create_topic checks, and change nothing."""
+        check_name(name)
+        if name in self._topics:
+            raise TopicExistsError(f"create topic {name}", "it already exists")
+        if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitionsError(
+                f"create topic {name} with {partitions} partitions",
+                f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX}",
+            )
+        return topic_config.parse(config)
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
+        """Make a topic; durable after the next commit round."""
+        parsed = self.plan_topic(name, partitions, config)
+        self._store.space.check()
+        entry = TopicEntry(name, uuid4(), partitions, dict(config))
+        made = self._store.create_partitions(entry, range(partitions), parsed.log, ProducerTable)
+        topic = Topic(entry, parsed, list(made))
+        self._add(topic)
+        _log.info("created topic %s with %d partitions", name, partitions)
+        return topic
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Remove a topic and its data; durable after the next commit round."""
+        del self._topics[topic.name]
+        del self._by_id[topic.entry.id]
+        self._store.delete_topic(topic.entry, topic.whole_partitions())
+        _log.info("deleted topic %s", topic.name)
+
+    def check_partitions(self, topic: Topic, total: int) -> None:
+        """Raise InvalidPartitionsError unless a topic can grow to total partitions."""
+        if total <= len(topic.partitions):
+            raise InvalidPartitionsError(
+                f"give {topic.name} {total} partitions",
+                f"it has {len(topic.partitions)}",
+                "partitions can only be added",
+            )
+        if total > PARTITIONS_PER_TOPIC_MAX:
+            raise InvalidPartitionsError(
+                f"give {topic.name} {total} partitions", f"the most is {PARTITIONS_PER_TOPIC_MAX}"
+            )
+
+    def add_partitions(self, topic: Topic, total: int) -> None:
+        """Grow a topic; durable after the next commit round."""
+        self.check_partitions(topic, total)
+        self._store.space.check()
+        old = len(topic.partitions)
+        entry = topic.entry
+        topic.entry = replace(entry, partitions=total, revision=entry.revision + 1)
+        topic.partitions += self._store.create_partitions(
+            topic.entry, range(old, total), topic.config.log, ProducerTable
+        )
+
+    def check_config(self, topic: Topic, overrides: Mapping[str, str]) -> TopicConfig:
+        """Read new settings for a topic, or raise InvalidConfigError."""
+        config = topic_config.parse(overrides)
+        old, new = topic.config.log.durability, config.log.durability
+        if old is not new and Durability.MEMORY in (old, new):
+            raise InvalidConfigError(
+                f"set penstock.durability={new.value} on {topic.name}",
+                f"it was created with {old.value}",
+                "memory is chosen when a topic is created; make a new topic",
+            )
+        return config
+
+    def configure(self, topic: Topic, overrides: Mapping[str, str]) -> None:
+        """Replace a topic's settings; durable after the next commit round."""
+        config = self.check_config(topic, overrides)
+        entry = topic.entry
+        topic.entry = replace(entry, config=dict(overrides), revision=entry.revision + 1)
+        topic.config = config
+        for partition in topic.whole_partitions():
+            partition.settings = config.log
+        self._store.rewrite_identities(topic.entry)
+        self._store.put(topic.entry)
+
+    def _add(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._by_id[topic.entry.id] = topic
+
+    # -- appending
+
+    def append(self, topic: Topic, partition: Partition, data: bytearray | memoryview) -> Appended:
+        """Store one batch; data is patched in place.
+
+        Raises:
+            InvalidBatchError, InvalidAppendError: the batch is not acceptable.
+            StorageError: the disk is full or the partition is out of service.
+        """
+        header = checked(data)
+        self._check_batch(topic, header, len(data))
+        if header.producer_id != NO_PRODUCER:
+            duplicate = producers_of(partition).find_duplicate(header)
+            if duplicate is not None:
+                return Appended(duplicate, NO_TIMESTAMP)
+        self._space.check(len(data))
+        if topic.config.codec is not None and header.codec != topic.config.codec:
+            data = recompress(header, data, topic.config.codec)
+            header = parse(data)
+        append_time = NO_TIMESTAMP
+        if topic.config.append_time:
+            append_time = self._clock.wall_ms()
+            stamp_append_time(data, 0, append_time)
+            header = parse(data)
+        else:
+            self._check_timestamp(topic, header)
+        try:
+            base_offset = partition.append(header, data)
+        except OSError as error:
+            raise self._write_failed(partition, error) from error
+        if partition.needs_round:
+            self._store.commit.appended(partition)
+        return Appended(base_offset, append_time)
+
+    @staticmethod
+    def _check_batch(topic: Topic, header: BatchHeader, size: int) -> None:
+        """Pass what can be stored; the usual batch costs three comparisons."""
+        count = header.record_count
+        if (
+            header.length + LENGTH_OVERHEAD != size
+            or count < 1
+            or header.last_offset_delta != count - 1
+            or header.attributes & CODEC_MASK > CODEC_MAX
+            or (header.producer_id != NO_PRODUCER and header.base_sequence < 0)
+        ):
+            raise InvalidBatchError(f"append to {topic.name}", _what_is_wrong(header, size))
+        if size > topic.largest_batch:
+            raise _too_large(topic, size)
+        if header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
+            raise InvalidAppendError(
+                f"append to {topic.name}", "transactions are not available yet"
+            )
+
+    def _check_timestamp(self, topic: Topic, header: BatchHeader) -> None:
+        if header.max_timestamp == NO_TIMESTAMP:
+            return
+        ahead = header.max_timestamp - self._clock.wall_ms()
+        config = topic.config
+        if ahead > config.timestamp_after_max_ms or -ahead > config.timestamp_before_max_ms:
+            raise InvalidTimestampError(
+                f"append to {topic.name}",
+                f"timestamp {header.max_timestamp} is {abs(ahead)} ms from the broker's time",
+                "see message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+            )
+
+    def _write_failed(self, partition: Partition, error: OSError) -> StorageError:
+        if means_full(error):
+            self._store.space.found_full()
+            return self._store.space.error()
+        partition.fail(f"write failed: {error}")
+        return StorageError(f"append to {partition}", str(error), "check the disk, then restart")
+
+    # -- producers
+
+    def new_producer_id(self) -> int:
+        """An id nobody had before; durable, as any append that uses it, after the next round."""
+        if self._next_producer_id == self._producer_ids_end:
+            self._producer_ids_end += _PRODUCER_ID_BLOCK
+            self._store.catalog.reserve_producer_ids(self._producer_ids_end)
+            self._store.commit.metadata_changed(self._store.catalog.sync)
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    # -- retention
+
+    def delete_records(self, partition: Partition, before: int) -> int:
+        """Make records below an offset unreadable; returns the new start offset."""
+        offset = partition.durable_offset if before == -1 else before
+        if not 0 <= offset <= partition.durable_offset:
+            raise OffsetOutOfRangeError(
+                f"delete records of {partition} below {before}",
+                f"its durable end is {partition.durable_offset}",
+            )
+        if offset > partition.start_offset:
+            partition.advance_start(offset)
+            self._store.commit.start_moved(partition)
+        return partition.start_offset
+
+    def keep_retention(self) -> None:
+        """Drop the segments that are no longer kept. Called now and then."""
+        now = self._clock.wall_ms()
+        for partition in list(self.partitions()):
+            if partition.roll_if_expired(now):
+                self._store.commit.appended(partition)
+            expired = partition.expired_segments(now)
+            if expired:
+                partition.drop(expired)
+                self._store.commit.start_moved(partition)
+                self._store.remove_segments(partition, expired)
+                _log.info("%s: removed %d old segments", partition, len(expired))
+
+
+def _what_is_wrong(header: BatchHeader, size: int) -> str:
+    if header.size != size:
+        return "more than one batch for a partition"
+    if header.codec > CODEC_MAX:
+        return f"codec {header.codec} is unknown"
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        return "record count and last offset delta differ"
+    return "a producer id without a sequence"
+
+
+def _too_large(topic: Topic, size: int) -> InvalidAppendError:
+    config = topic.config
+    if size > config.max_message_bytes:
+        return MessageTooLargeError(
+            f"append to {topic.name}",
+            f"a batch of {size} bytes is above max.message.bytes",
+            f"it is {config.max_message_bytes}; raise it or send smaller batches",
+        )
+    return BatchTooLargeError(
+        f"append to {topic.name}",
+        f"a batch of {size} bytes is above segment.bytes",
+        f"it is {config.log.segment_bytes}; raise it or send smaller batches",
+    )
+
+
+def _known_settings(entry: TopicEntry) -> TopicConfig:
+    """A topic's settings; ones this version does not know are reported, and the topic still opens."""
+    known: dict[str, str] = {}
+    for name, value in entry.config.items():
+        try:
+            topic_config.check(name, value)
+        except InvalidConfigError as error:
+            _log.error("topic %s: %s", entry.name, error)
+        else:
+            known[name] = value
+    return topic_config.parse(known)

@@ -1,0 +1,65 @@
+"""What the broker refuses, one class per reason, so that each protocol can give it its own code.
+
+UsageError
+├── InvalidTopicNameError, InvalidPartitionsError, InvalidReplicationError
+├── InvalidConfigError
+└── InvalidAppendError
+    ├── MessageTooLargeError, BatchTooLargeError, InvalidTimestampError
+    └── OutOfOrderSequenceError, ProducerFencedError
+ConflictError
+└── TopicExistsError
+NotFoundError
+└── UnknownTopicError
+"""
+
+from __future__ import annotations
+
+from penstock.errors import ConflictError, NotFoundError, UsageError
+
+
+class InvalidTopicNameError(UsageError):
+    """A name that cannot be a folder's."""
+
+
+class InvalidPartitionsError(UsageError):
+    """A number of partitions that makes no sense, or takes some away."""
+
+
+class InvalidReplicationError(UsageError):
+    """More copies than there are brokers."""
+
+
+class InvalidConfigError(UsageError):
+    """An unknown setting, or a value it cannot have."""
+
+
+class InvalidAppendError(UsageError):
+    """A batch the topic does not take."""
+
+
+class MessageTooLargeError(InvalidAppendError):
+    """A batch above max.message.bytes."""
+
+
+class BatchTooLargeError(InvalidAppendError):
+    """A batch that no segment could hold."""
+
+
+class InvalidTimestampError(InvalidAppendError):
+    """A record too far from the broker's time."""
+
+
+class OutOfOrderSequenceError(InvalidAppendError):
+    """An idempotent producer's batch that does not follow its last one."""
+
+
+class ProducerFencedError(InvalidAppendError):
+    """An older incarnation of a producer."""
+
+
+class TopicExistsError(ConflictError):
+    """The name is taken."""
+
+
+class UnknownTopicError(NotFoundError):
+    """No topic or partition of that name or id."""

@@ -1,0 +1,75 @@
+"""A topic: its catalog entry, its settings, and its partitions, of which some may be damaged."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.broker.errors import InvalidTopicNameError, UnknownTopicError
+from penstock.broker.producers import ProducerTable
+from penstock.broker.topic_config import TopicConfig
+from penstock.errors import DamagedLogError
+from penstock.limits import TOPIC_NAME_CHARS_MAX
+from penstock.log.catalog import TopicEntry
+from penstock.log.partition import Partition
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_name(name: str) -> None:
+    """Kafka's rule, applied before a name becomes part of a path."""
+    if not _NAME.fullmatch(name) or name in (".", "..") or len(name) > TOPIC_NAME_CHARS_MAX:
+        raise InvalidTopicNameError(
+            f"name a topic {name[:60]!r}",
+            f"a name has 1 to {TOPIC_NAME_CHARS_MAX} characters of a-z, A-Z, 0-9, '.', '_' and '-', "
+            "and is not '.' or '..'",
+        )
+
+
+class Topic:
+    """What clients address by name or id."""
+
+    __slots__ = ("config", "entry", "partitions")
+
+    def __init__(
+        self, entry: TopicEntry, config: TopicConfig, partitions: list[Partition | DamagedLogError]
+    ) -> None:
+        self.entry = entry
+        self.config = config
+        self.partitions = partitions
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.entry.name
+
+    @property
+    def largest_batch(self) -> int:
+        """Bytes above which no batch is taken."""
+        return min(self.config.max_message_bytes, self.config.log.segment_bytes)
+
+    def partition(self, number: int) -> Partition:
+        """One partition.
+
+        Raises:
+            UnknownTopicError: there is none of that number.
+            DamagedLogError: it was refused at opening.
+        """
+        if not 0 <= number < len(self.partitions):
+            raise UnknownTopicError(
+                f"use partition {number} of {self.name}", f"it has {len(self.partitions)}"
+            )
+        partition = self.partitions[number]
+        if isinstance(partition, DamagedLogError):
+            raise partition
+        return partition
+
+    def whole_partitions(self) -> list[Partition]:
+        """Those that are in service."""
+        return [p for p in self.partitions if isinstance(p, Partition)]
+
+
+def producers_of(partition: Partition) -> ProducerTable:
+    """The producers of a partition; every partition of a broker observes with such a table."""
+    observer = partition.observer
+    assert isinstance(observer, ProducerTable)
+    return observer

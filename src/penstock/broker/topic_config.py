@@ -1,0 +1,190 @@
+"""A topic's settings: Kafka's names, defaults and rules, in one table.
+
+Settings marked as kept are accepted and shown because tools set them, and have no effect on one node
+that syncs before it acknowledges; docs/reference/topic-settings.md says so for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import InvalidConfigError
+from penstock.limits import BATCH_BYTES_MAX, GIB
+from penstock.log.settings import Durability, LogSettings
+
+_CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_DAY_MS = 24 * 3600 * 1000
+
+
+class Kind(NamedTuple):
+    """A type of value: its number in DescribeConfigs, and what it accepts."""
+
+    code: int
+    check: Callable[[str], str | None]
+    """What is wrong with a value, or None."""
+
+
+def _integer(low: int, high: int, code: int) -> Kind:
+    def check(value: str) -> str | None:
+        try:
+            number = int(value)
+        except ValueError:
+            return "it is not a whole number"
+        return None if low <= number <= high else f"it must be from {low} to {high}"
+
+    return Kind(code, check)
+
+
+def _choice(*choices: str) -> Kind:
+    def check(value: str) -> str | None:
+        return None if value in choices else f"it must be {' or '.join(choices)}"
+
+    return Kind(2, check)
+
+
+def _cleanup_policy(value: str) -> str | None:
+    if set(value.split(",")) - {"delete", "compact", ""}:
+        return "it must be delete"
+    return "compaction is not available yet; use delete" if "compact" in value else None
+
+
+def _ratio(value: str) -> str | None:
+    try:
+        return None if 0 <= float(value) <= 1 else "it must be from 0 to 1"
+    except ValueError:
+        return "it is not a number"
+
+
+def _int32(low: int = 0, high: int = _INT32_MAX) -> Kind:
+    return _integer(low, high, 3)
+
+
+def _int64(low: int = 0) -> Kind:
+    return _integer(low, _INT64_MAX, 5)
+
+
+_BOOLEAN = Kind(1, _choice("true", "false").check)
+_LIST = 7
+_DOUBLE = 6
+
+
+class Setting(NamedTuple):
+    """One row of the table."""
+
+    default: str
+    kind: Kind
+    help: str
+
+
+SETTINGS: Final[dict[str, Setting]] = {
+    "cleanup.policy": Setting(
+        "delete", Kind(_LIST, _cleanup_policy), "What happens to old segments."
+    ),
+    "compression.type": Setting(
+        "producer",
+        _choice("producer", "uncompressed", *_CODECS),
+        "Stored as sent, or packed anew by the broker, which costs time.",
+    ),
+    "delete.retention.ms": Setting(str(_DAY_MS), _int64(), "Kept; for compaction."),
+    "file.delete.delay.ms": Setting("60000", _int64(), "Kept; removed segments go at once."),
+    "flush.messages": Setting(str(_INT64_MAX), _int64(1), "Kept; see penstock.durability."),
+    "flush.ms": Setting(str(_INT64_MAX), _int64(), "Kept; see penstock.durability."),
+    "index.interval.bytes": Setting("4096", _int32(), "Bytes between two index entries."),
+    "max.compaction.lag.ms": Setting(str(_INT64_MAX), _int64(1), "Kept; for compaction."),
+    "max.message.bytes": Setting(
+        "1048588", _int32(high=BATCH_BYTES_MAX), "Largest batch accepted."
+    ),
+    "message.timestamp.after.max.ms": Setting(
+        "3600000", _int64(), "How far in the future a record's time may lie."
+    ),
+    "message.timestamp.before.max.ms": Setting(
+        str(_INT64_MAX), _int64(), "How far in the past a record's time may lie."
+    ),
+    "message.timestamp.type": Setting(
+        "CreateTime", _choice("CreateTime", "LogAppendTime"), "Whose time a record carries."
+    ),
+    "min.cleanable.dirty.ratio": Setting("0.5", Kind(_DOUBLE, _ratio), "Kept; for compaction."),
+    "min.compaction.lag.ms": Setting("0", _int64(), "Kept; for compaction."),
+    "min.insync.replicas": Setting("1", _int32(1), "Kept; there is one copy."),
+    "penstock.durability": Setting(
+        "fsync",
+        _choice(*(d.value for d in Durability)),
+        "When an append counts: on disk, in the system's cache, or in memory.",
+    ),
+    "preallocate": Setting("false", _BOOLEAN, "Kept; segments grow as they are written."),
+    "remote.storage.enable": Setting("false", _choice("false"), "Not available."),
+    "retention.bytes": Setting("-1", _int64(-1), "Bytes a partition keeps; -1 for no limit."),
+    "retention.ms": Setting(str(7 * _DAY_MS), _int64(-1), "Time records are kept; -1 for ever."),
+    "segment.bytes": Setting(str(GIB), _int32(14), "Size at which a new segment starts."),
+    "segment.index.bytes": Setting("10485760", _int32(4), "Kept; indexes grow as needed."),
+    "segment.jitter.ms": Setting("0", _int64(), "Kept; segments roll without jitter."),
+    "segment.ms": Setting(str(7 * _DAY_MS), _int64(1), "Age at which a new segment starts."),
+    "unclean.leader.election.enable": Setting("false", _BOOLEAN, "Kept; there is one leader."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic's settings, read once so that an append need not parse them."""
+
+    overrides: dict[str, str]
+    log: LogSettings
+    codec: int | None
+    """What batches are packed with; None for what the producer chose."""
+    max_message_bytes: int
+    append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+
+    def value(self, name: str) -> str:
+        """What is in force."""
+        return self.overrides.get(name, SETTINGS[name].default)
+
+
+def parse(overrides: Mapping[str, str]) -> TopicConfig:
+    """Check settings and read them.
+
+    Raises:
+        InvalidConfigError: an unknown name, or a value its setting cannot have.
+    """
+    for name, override in overrides.items():
+        check(name, override)
+
+    def value(name: str) -> str:
+        return overrides.get(name, SETTINGS[name].default)
+
+    return TopicConfig(
+        overrides=dict(overrides),
+        log=LogSettings(
+            segment_bytes=int(value("segment.bytes")),
+            segment_ms=int(value("segment.ms")),
+            retention_ms=int(value("retention.ms")),
+            retention_bytes=int(value("retention.bytes")),
+            index_interval_bytes=int(value("index.interval.bytes")),
+            durability=Durability(value("penstock.durability")),
+            delete_old_segments="delete" in value("cleanup.policy"),
+        ),
+        codec=({"uncompressed": 0} | _CODECS).get(value("compression.type")),
+        max_message_bytes=int(value("max.message.bytes")),
+        append_time=value("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
+        timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
+    )
+
+
+def check(name: str, value: str) -> None:
+    """Raise InvalidConfigError unless the setting exists and can have the value."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise InvalidConfigError(
+            f"set {name}",
+            f"there is no topic setting {name}",
+            "see `penstock topics describe`",
+        )
+    wrong = setting.kind.check(value)
+    if wrong is not None:
+        raise InvalidConfigError(f"set {name}", f"{name}={value}: {wrong}")
