@@ -1,0 +1,1 @@
+"""Kafka's protocol: one file per group of requests, thin: decode, call the broker, encode."""

@@ -1,0 +1,74 @@
+"""ApiVersions (key 18): what this broker can do. The first thing every client asks."""
+
+from __future__ import annotations
+
+import re
+
+from kafka.protocol.metadata import ApiVersionsResponse
+
+from penstock.kafka.call import Call
+from penstock.kafka.errors import Code
+from penstock.wire import codec
+from penstock.wire.codec import Message
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+# Kafka 4.3's level, by which consoles tell a cluster's version. Features that switch clients to a
+# protocol (transaction.version, group.version, share.version) come with that protocol.
+_METADATA_VERSION_MIN = 7
+_METADATA_VERSION = 30
+
+
+def api_versions(call: Call, request: Message) -> None:
+    """Every request of the table, with its versions."""
+    response = ApiVersionsResponse(error_code=Code.INVALID_REQUEST)
+    if call.version < 3 or _is_well_named(request):
+        response = ApiVersionsResponse(
+            api_keys=_api_keys(),
+            supported_features=[
+                ApiVersionsResponse.SupportedFeatureKey(
+                    name="metadata.version",
+                    min_version=_METADATA_VERSION_MIN,
+                    max_version=_METADATA_VERSION,
+                )
+            ],
+            finalized_features_epoch=0,
+            finalized_features=[
+                ApiVersionsResponse.FinalizedFeatureKey(
+                    name="metadata.version",
+                    min_version_level=_METADATA_VERSION,
+                    max_version_level=_METADATA_VERSION,
+                )
+            ],
+        )
+    _reply(call, response, call.version)
+
+
+def unsupported_version(call: Call) -> None:
+    """Answer a version that is too high: in version 0, which every client reads (KIP-511)."""
+    response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_api_keys())
+    _reply(call, response, 0)
+
+
+def _reply(call: Call, response: Message, version: int) -> None:
+    # A client that does not know yet what we speak must be able to read the header: it has no tagged
+    # fields in any version.
+    call.reply_parts([codec.encode(response, version)], flexible=False)
+
+
+def _is_well_named(request: Message) -> bool:
+    return bool(
+        _SOFTWARE.fullmatch(request.client_software_name or "")
+        and _SOFTWARE.fullmatch(request.client_software_version or "")
+    )
+
+
+def _api_keys() -> list[Message]:
+    # The table names this module's handler, so it can be had only after it was made.
+    from penstock.kafka.apis import APIS  # noqa: PLC0415
+
+    return [
+        ApiVersionsResponse.ApiVersion(
+            api_key=key, min_version=api.advertised_lowest, max_version=api.highest
+        )
+        for key, api in APIS.items()
+    ]

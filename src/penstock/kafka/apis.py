@@ -1,0 +1,87 @@
+"""The table of requests this broker answers: what is not in it is not advertised.
+
+The ranges are those of Kafka 4.3, so that clients take the broker for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kafka.protocol import admin, consumer, metadata, producer
+
+from penstock.kafka import (
+    api_versions,
+    cluster,
+    configs,
+    fetch,
+    log_dirs,
+    offsets,
+    produce,
+    producer_ids,
+    records,
+    topics,
+)
+from penstock.kafka.call import Call
+from penstock.wire import codec
+from penstock.wire.codec import Message, MessageClass
+
+Handler = Callable[[Call, Message], Message | None]
+
+
+class Api(NamedTuple):
+    """One row: a request, its versions, and who answers."""
+
+    request: MessageClass
+    lowest: int
+    highest: int
+    handle: Callable[[Call], None]
+    advertised_lowest: int
+    flexible_from: int
+
+
+def _plain(request: MessageClass, lowest: int, highest: int, handler: Handler) -> Api:
+    """A request that is decoded and answered by the schema codec."""
+
+    def handle(call: Call) -> None:
+        response = handler(call, codec.decode(request, call.body, call.version))
+        if response is not None:
+            call.reply(response)
+
+    return _api(request, lowest, highest, handle, advertised_lowest=lowest)
+
+
+def _api(
+    request: MessageClass,
+    lowest: int,
+    highest: int,
+    handle: Callable[[Call], None],
+    *,
+    advertised_lowest: int,
+) -> Api:
+    versions = range(lowest, highest + 1)
+    flexible_from = next((v for v in versions if codec.is_flexible(request, v)), highest + 1)
+    return Api(request, lowest, highest, handle, advertised_lowest, flexible_from)
+
+
+APIS: Final[dict[int, Api]] = {
+    # Advertised from 0 although 0-2 are refused: librdkafka sends uncompressed otherwise (KAFKA-18659).
+    0: _api(producer.ProduceRequest, 3, 13, produce.handle, advertised_lowest=0),
+    1: _api(consumer.FetchRequest, 4, 18, fetch.handle, advertised_lowest=4),
+    2: _plain(consumer.ListOffsetsRequest, 1, 11, offsets.list_offsets),
+    3: _plain(metadata.MetadataRequest, 0, 13, cluster.metadata),
+    10: _plain(metadata.FindCoordinatorRequest, 0, 6, cluster.find_coordinator),
+    18: _plain(metadata.ApiVersionsRequest, 0, 4, api_versions.api_versions),
+    19: _plain(admin.CreateTopicsRequest, 2, 7, topics.create_topics),
+    20: _plain(admin.DeleteTopicsRequest, 1, 6, topics.delete_topics),
+    21: _plain(admin.DeleteRecordsRequest, 0, 2, records.delete_records),
+    22: _plain(producer.InitProducerIdRequest, 0, 5, producer_ids.init_producer_id),
+    23: _plain(consumer.OffsetForLeaderEpochRequest, 2, 4, offsets.offset_for_leader_epoch),
+    32: _plain(admin.DescribeConfigsRequest, 1, 4, configs.describe_configs),
+    33: _plain(admin.AlterConfigsRequest, 0, 2, configs.alter_configs),
+    35: _plain(admin.DescribeLogDirsRequest, 1, 5, log_dirs.describe_log_dirs),
+    37: _plain(admin.CreatePartitionsRequest, 0, 3, topics.create_partitions),
+    44: _plain(admin.IncrementalAlterConfigsRequest, 0, 1, configs.incremental_alter_configs),
+    60: _plain(admin.DescribeClusterRequest, 0, 2, cluster.describe_cluster),
+    75: _plain(admin.DescribeTopicPartitionsRequest, 0, 0, cluster.describe_topic_partitions),
+}

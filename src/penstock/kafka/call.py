@@ -1,0 +1,114 @@
+"""One request on its way: what was asked, what handlers need to answer it, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Protocol
+
+from penstock.broker.broker import Broker
+from penstock.clock import Clock
+from penstock.files import Buffer, FileSlice
+from penstock.kafka.fetch_session import FetchSessions
+from penstock.wire import codec
+from penstock.wire.codec import Message
+
+_RESPONSE = Struct(">ii")
+NODE_ID = 1
+
+
+class Timer(Protocol):
+    """Something that can be called off."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+        ...
+
+
+class Waiting(Protocol):
+    """A request that is answered later."""
+
+    def finish(self) -> None:
+        """Answer with what there is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the handlers stand on; built once by the server."""
+
+    broker: Broker
+    clock: Clock
+    call_later: Callable[[float, Callable[[], None]], Timer]
+    run_cold: Callable[[Callable[[], None], Callable[[], None]], None]
+    """Run the first on a thread, then the second on the loop."""
+    advertised: tuple[str, int] | None
+    fetch_sessions: FetchSessions
+    waiting_fetches: set[Waiting] = field(default_factory=set)
+    """Those that wait for data, so that a server that stops can answer them at once."""
+
+
+class Answer(Protocol):
+    """The place of one answer in its connection's order."""
+
+    def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
+        """Send, as soon as every earlier answer has been sent."""
+        ...
+
+    def drop(self) -> None:
+        """Send nothing for this request."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Where the client is, and the address it reached us at."""
+
+    local_host: str
+    local_port: int
+    remote: str
+
+
+class Call:
+    """A request and its answer."""
+
+    __slots__ = (
+        "answer",
+        "body",
+        "context",
+        "correlation_id",
+        "peer",
+        "version",
+    )
+
+    def __init__(
+        self,
+        context: Context,
+        peer: Peer,
+        answer: Answer,
+        version: int,
+        correlation_id: int,
+        body: memoryview,
+    ) -> None:
+        self.context = context
+        self.peer = peer
+        self.answer = answer
+        self.version = version
+        self.correlation_id = correlation_id
+        self.body = body
+
+    def reply(self, response: Message) -> None:
+        """Answer with a message."""
+        body = codec.encode(response, self.version)
+        self.reply_parts([body], flexible=codec.is_flexible(type(response), self.version))
+
+    def reply_parts(self, parts: Sequence[Buffer | FileSlice], *, flexible: bool) -> None:
+        """Answer with an encoded body."""
+        size = sum(map(len, parts)) + 4 + flexible
+        head = _RESPONSE.pack(size, self.correlation_id) + (b"\x00" if flexible else b"")
+        self.answer.fill([head, *parts])
+
+    def reply_when_durable(self, response: Message) -> None:
+        """Answer after the next commit round."""
+        self.context.broker.commit.after(lambda: self.reply(response))

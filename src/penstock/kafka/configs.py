@@ -1,0 +1,268 @@
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+from kafka.protocol.admin import (
+    AlterConfigsResponse,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+from penstock.broker.broker import Broker
+from penstock.broker.broker_config import BROKER_NAMES, BROKER_SETTINGS
+from penstock.broker.errors import InvalidConfigError
+from penstock.broker.topic import Topic, check_name
+from penstock.broker.topic_config import SETTINGS, Setting
+from penstock.errors import PenstockError
+from penstock.kafka.call import NODE_ID, Call
+from penstock.kafka.errors import Code
+from penstock.kafka.outcome import (
+    DONE,
+    Outcome,
+    RefusedError,
+    attempt,
+    failure,
+    reply_when_durable,
+)
+from penstock.wire.codec import Message, MessageClass
+
+_TOPIC, _BROKER = 2, 4
+_DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_LIST: Final = SETTINGS["cleanup.policy"].kind.code
+_RESULT: Final = DescribeConfigsResponse.DescribeConfigsResult
+_ENTRY: Final = _RESULT.DescribeConfigsResourceResult
+
+
+# -- DescribeConfigs
+
+
+def describe_configs(call: Call, request: Message) -> Message:
+    """Every setting with its value and where that comes from."""
+    return DescribeConfigsResponse(
+        results=[_describe(call.context.broker, request, wanted) for wanted in request.resources]
+    )
+
+
+def _describe(broker: Broker, request: Message, wanted: Message) -> Message:
+    outcome = DONE
+    entries: list[Message] = []
+    try:
+        if wanted.resource_type == _TOPIC:
+            entries = _topic_entries(request, wanted, _topic(broker, wanted.resource_name))
+        else:
+            _check_broker(wanted)
+            entries = _broker_entries(request, wanted)
+    except PenstockError as error:
+        outcome = failure(error)
+    return _RESULT(
+        error_code=outcome.code,
+        error_message=outcome.message,
+        resource_type=wanted.resource_type,
+        resource_name=wanted.resource_name,
+        configs=entries,
+    )
+
+
+def _topic(broker: Broker, name: str) -> Topic:
+    check_name(name)
+    return broker.topic(name)
+
+
+def _check_broker(resource: Message) -> None:
+    operation = f"use the settings of {resource.resource_name[:60]!r}"
+    if resource.resource_type != _BROKER:
+        raise RefusedError(
+            Code.INVALID_REQUEST,
+            operation,
+            f"resources of type {resource.resource_type} have none here",
+        )
+    if resource.resource_name not in ("", str(NODE_ID)):
+        raise RefusedError(Code.INVALID_REQUEST, operation, f"the only broker is {NODE_ID}")
+
+
+def _wanted_names(wanted: Message, names: Iterable[str]) -> list[str]:
+    """The settings asked for; none means all."""
+    keys = wanted.configuration_keys
+    return [name for name in names if name in keys] if keys else list(names)
+
+
+def _topic_entries(request: Message, wanted: Message, topic: Topic) -> list[Message]:
+    entries: list[Message] = []
+    for name in _wanted_names(wanted, SETTINGS):
+        setting = SETTINGS[name]
+        synonyms = [(BROKER_NAMES.get(name, name), setting.default, _DEFAULT_CONFIG)]
+        if name in topic.config.overrides:
+            synonyms.insert(0, (name, topic.config.value(name), _DYNAMIC_TOPIC_CONFIG))
+        entries.append(_entry(request, name, setting, synonyms, read_only=False))
+    return entries
+
+
+def _broker_entries(request: Message, wanted: Message) -> list[Message]:
+    entries: list[Message] = []
+    for name in _wanted_names(wanted, BROKER_SETTINGS):
+        setting = BROKER_SETTINGS[name]
+        synonyms = [(name, setting.default, _DEFAULT_CONFIG)]
+        entries.append(_entry(request, name, setting, synonyms, read_only=True))
+    return entries
+
+
+def _entry(
+    request: Message,
+    name: str,
+    setting: Setting,
+    synonyms: list[tuple[str, str, int]],
+    *,
+    read_only: bool,
+) -> Message:
+    """One setting; the first synonym is the one in force."""
+    _, value, source = synonyms[0]
+    shown = synonyms if request.include_synonyms else []
+    return _ENTRY(
+        name=name,
+        value=value,
+        read_only=read_only,
+        config_source=source,
+        is_sensitive=False,
+        synonyms=[_ENTRY.DescribeConfigsSynonym(name=n, value=v, source=s) for n, v, s in shown],
+        config_type=setting.kind.code,
+        documentation=setting.help if request.include_documentation else None,
+    )
+
+
+# -- AlterConfigs and IncrementalAlterConfigs
+
+
+class Alteration(NamedTuple):
+    """What became of one resource of the request."""
+
+    resource_type: int
+    resource_name: str
+    outcome: Outcome
+
+
+Change = Callable[[Topic, Message], dict[str, str]]
+
+
+def alter_configs(call: Call, request: Message) -> Message | None:
+    """Replace all of a topic's settings."""
+    return _alter(call, request, _replacement, AlterConfigsResponse)
+
+
+def incremental_alter_configs(call: Call, request: Message) -> Message | None:
+    """Change some of a topic's settings."""
+    return _alter(call, request, _increment, IncrementalAlterConfigsResponse)
+
+
+def _alter(
+    call: Call, request: Message, change: Change, response_class: MessageClass
+) -> Message | None:
+    counts = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    altered: list[Alteration] = []
+    for resource in request.resources:
+        key = resource.resource_type, resource.resource_name
+        if counts[key] == 1:
+            action = partial(
+                _configure, call.context.broker, resource, change, request.validate_only
+            )
+            altered.append(Alteration(*key, attempt(action)))
+    twice = Outcome(Code.INVALID_REQUEST, "the resource is named more than once")
+    altered += [Alteration(*key, twice) for key, count in counts.items() if count > 1]
+    if request.validate_only or not any(item.outcome.ok for item in altered):
+        return _altered(response_class, altered, DONE)
+    reply_when_durable(call, partial(_altered, response_class, altered))
+    return None
+
+
+def _configure(broker: Broker, resource: Message, change: Change, validate_only: bool) -> None:
+    if resource.resource_type != _TOPIC:
+        _check_broker(resource)
+        raise RefusedError(
+            Code.INVALID_REQUEST,
+            "alter the broker's settings",
+            "they cannot be altered while it runs",
+            "see `penstock serve --help`, or set the topic's",
+        )
+    topic = _topic(broker, resource.resource_name)
+    _check_changes(resource)
+    overrides = change(topic, resource)
+    if validate_only:
+        broker.check_config(topic, overrides)
+    else:
+        broker.configure(topic, overrides)
+
+
+def _check_changes(resource: Message) -> None:
+    operation = f"configure {resource.resource_name}"
+    counts = Counter(config.name for config in resource.configs)
+    for config in resource.configs:
+        if counts[config.name] > 1:
+            raise RefusedError(
+                Code.INVALID_REQUEST, operation, f"{config.name} is named more than once"
+            )
+
+
+def _replacement(topic: Topic, resource: Message) -> dict[str, str]:
+    return {config.name: _value(topic, config) for config in resource.configs}
+
+
+def _value(topic: Topic, config: Message) -> str:
+    value: str | None = config.value
+    if value is None:
+        raise RefusedError(
+            Code.INVALID_REQUEST, f"configure {topic.name}", f"{config.name} has no value"
+        )
+    return value
+
+
+def _increment(topic: Topic, resource: Message) -> dict[str, str]:
+    overrides = dict(topic.config.overrides)
+    for config in resource.configs:
+        operation = config.config_operation
+        if operation == _DELETE:
+            overrides.pop(config.name, None)
+        elif operation == _SET:
+            overrides[config.name] = _value(topic, config)
+        elif operation in (_APPEND, _SUBTRACT):
+            items = _items(topic, overrides, config.name)
+            given = [item.strip() for item in _value(topic, config).split(",")]
+            kept = [item for item in items if item not in given]
+            if operation == _APPEND:
+                kept = items + [item for item in given if item not in items]
+            overrides[config.name] = ",".join(kept)
+        else:
+            raise RefusedError(
+                Code.INVALID_REQUEST, f"configure {topic.name}", f"operation {operation} is unknown"
+            )
+    return overrides
+
+
+def _items(topic: Topic, overrides: Mapping[str, str], name: str) -> list[str]:
+    """The present value of a list."""
+    setting = SETTINGS.get(name)
+    if setting is None or setting.kind.code != _LIST:
+        raise InvalidConfigError(
+            f"configure {topic.name}", f"{name} is not a list", "set it as a whole"
+        )
+    value = overrides.get(name, setting.default)
+    return value.split(",") if value else []
+
+
+def _altered(response_class: MessageClass, altered: list[Alteration], durable: Outcome) -> Message:
+    responses = []
+    for item in altered:
+        outcome = durable if item.outcome.ok else item.outcome
+        responses.append(
+            response_class.AlterConfigsResourceResponse(
+                error_code=outcome.code,
+                error_message=outcome.message,
+                resource_type=item.resource_type,
+                resource_name=item.resource_name,
+            )
+        )
+    return response_class(responses=responses)

@@ -1,0 +1,51 @@
+"""Takes a frame to the handler of its request.
+
+A request frame is: int16 key, int16 version, int32 correlation id, client id as a nullable string with
+an int16 length in every version, then tagged fields if the version is flexible, then the body.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from penstock.kafka import api_versions
+from penstock.kafka.apis import APIS
+from penstock.kafka.call import Answer, Call, Context, Peer
+from penstock.wire.primitives import MalformedRequestError
+from penstock.wire.requests import skip_header_tags
+
+_START = Struct(">hhih")
+_API_VERSIONS = 18
+
+
+class Dispatcher:
+    """Handles the frames of all connections; the state of each is in its answers."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def handle(self, frame: memoryview, peer: Peer, answer: Answer) -> None:
+        """Answer a request, now or later. The frame may be reused once this returns.
+
+        Raises:
+            MalformedRequestError: the peer does not speak the protocol; close the connection.
+        """
+        if len(frame) < _START.size:
+            raise MalformedRequestError(f"{len(frame)} bytes are less than a header")
+        key, version, correlation_id, client_id_bytes = _START.unpack_from(frame, 0)
+        position = _START.size + max(client_id_bytes, 0)
+        if client_id_bytes < -1 or position > len(frame):
+            raise MalformedRequestError("the client id does not fit")
+        api = APIS.get(key)
+        if api is None:
+            raise MalformedRequestError(f"request key {key} is not offered")
+        if api.lowest <= version <= api.highest:
+            if version >= api.flexible_from:
+                position = skip_header_tags(frame, position)
+            api.handle(Call(self._context, peer, answer, version, correlation_id, frame[position:]))
+        elif key == _API_VERSIONS:
+            # KIP-511: the client learns what it may use and asks again.
+            call = Call(self._context, peer, answer, version, correlation_id, frame[position:])
+            api_versions.unsupported_version(call)
+        else:
+            raise MalformedRequestError(f"request key {key} has no version {version}")

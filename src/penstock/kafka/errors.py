@@ -1,0 +1,84 @@
+"""Kafka's error codes, and which of our errors is which."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from penstock.broker import errors as broker_errors
+from penstock.errors import (
+    DiskFullError,
+    PenstockError,
+    StorageError,
+    UsageError,
+)
+from penstock.log.reading import OffsetOutOfRangeError
+from penstock.record.batch import CorruptBatchError, InvalidBatchError
+
+
+class Code(IntEnum):
+    """The codes this broker answers with."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    MESSAGE_TOO_LARGE = 10
+    COORDINATOR_NOT_AVAILABLE = 15
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    INVALID_REQUIRED_ACKS = 21
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    KAFKA_STORAGE_ERROR = 56
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    INVALID_RECORD = 87
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+
+
+# The first class an error is an instance of decides, so the special ones stand first.
+_CODES: tuple[tuple[type[PenstockError], Code], ...] = (
+    (OffsetOutOfRangeError, Code.OFFSET_OUT_OF_RANGE),
+    (CorruptBatchError, Code.CORRUPT_MESSAGE),
+    (InvalidBatchError, Code.INVALID_RECORD),
+    (broker_errors.MessageTooLargeError, Code.MESSAGE_TOO_LARGE),
+    (broker_errors.BatchTooLargeError, Code.RECORD_LIST_TOO_LARGE),
+    (broker_errors.InvalidTimestampError, Code.INVALID_TIMESTAMP),
+    (broker_errors.OutOfOrderSequenceError, Code.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (broker_errors.ProducerFencedError, Code.INVALID_PRODUCER_EPOCH),
+    (broker_errors.InvalidAppendError, Code.INVALID_RECORD),
+    (broker_errors.UnknownTopicError, Code.UNKNOWN_TOPIC_OR_PARTITION),
+    (broker_errors.TopicExistsError, Code.TOPIC_ALREADY_EXISTS),
+    (broker_errors.InvalidTopicNameError, Code.INVALID_TOPIC_EXCEPTION),
+    (broker_errors.InvalidPartitionsError, Code.INVALID_PARTITIONS),
+    (broker_errors.InvalidReplicationError, Code.INVALID_REPLICATION_FACTOR),
+    (broker_errors.InvalidConfigError, Code.INVALID_CONFIG),
+    (DiskFullError, Code.KAFKA_STORAGE_ERROR),
+    (StorageError, Code.KAFKA_STORAGE_ERROR),
+    (UsageError, Code.INVALID_REQUEST),
+)
+
+
+def code_of(error: PenstockError) -> Code:
+    """The code a client understands."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return Code.UNKNOWN_SERVER_ERROR

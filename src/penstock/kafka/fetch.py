@@ -1,0 +1,287 @@
+"""Fetch (key 1): batches go from the segment to the answer untouched.
+
+A fetch that finds less than it asked for waits on its partitions, is woken by appends that became
+durable, and is answered when enough has arrived or its time is up. It never polls. A read that would
+wait for the disk is first made on a thread, then tried again here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from penstock.broker.errors import UnknownTopicError
+from penstock.errors import PenstockError
+from penstock.files import Buffer, FileSlice
+from penstock.kafka.call import Call, Timer
+from penstock.kafka.errors import Code, code_of
+from penstock.kafka.fetch_session import INITIAL_EPOCH, FetchSession
+from penstock.limits import FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
+from penstock.log.partition import Partition
+from penstock.log.reading import NotCachedError, read
+from penstock.wire.primitives import array_start, bytes_start, string
+from penstock.wire.requests import (
+    FETCH_FLEXIBLE_FROM,
+    FINAL_EPOCH,
+    NO_SESSION,
+    FetchPartition,
+    FetchRequest,
+    PartitionKey,
+    TopicKey,
+    parse_fetch,
+)
+
+_HEAD = Struct(">ihqq")  # number, error, high watermark, last stable offset
+_INT64 = Struct(">q")
+_SESSION = Struct(">ihi")  # throttle, error, session id
+_NO_THROTTLE = b"\x00\x00\x00\x00"
+_NO_REPLICA = b"\xff\xff\xff\xff"
+_COLD_TRIES_MAX = 8
+
+
+def handle(call: Call) -> None:
+    """Answer a fetch now or when there is something to answer."""
+    request = parse_fetch(call.body, call.version)
+    sessions = call.context.fetch_sessions
+    session: FetchSession | None = None
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id != NO_SESSION:
+            sessions.close(request.session_id)
+        if request.session_epoch == INITIAL_EPOCH:
+            session = sessions.open(request.partitions)
+        Fetch(call, request, request.partitions, session, incremental=False).start()
+        return
+    session = sessions.get(request.session_id)
+    if session is None:
+        _refuse(call, Code.FETCH_SESSION_ID_NOT_FOUND)
+        return
+    if session.epoch != request.session_epoch:
+        _refuse(call, Code.INVALID_FETCH_SESSION_EPOCH)
+        return
+    session.update(request.partitions, request.forgotten)
+    session.next_epoch()
+    Fetch(call, request, session.partitions, session, incremental=True).start()
+
+
+def _refuse(call: Call, code: Code) -> None:
+    flexible = call.version >= FETCH_FLEXIBLE_FROM
+    body = _SESSION.pack(0, code, NO_SESSION) + array_start(0, flexible=flexible)
+    call.reply_parts([body + b"\x00" if flexible else body], flexible=flexible)
+
+
+class Found:
+    """What is answered for one partition."""
+
+    __slots__ = ("code", "data", "key", "partition", "wanted")
+
+    def __init__(self, key: PartitionKey, wanted: FetchPartition) -> None:
+        self.key = key
+        self.wanted = wanted
+        self.partition: Partition | None = None
+        self.code = Code.NONE
+        self.data: Buffer | FileSlice = b""
+
+    @property
+    def is_news(self) -> bool:
+        """Whether an incremental answer must mention the partition."""
+        if self.code != Code.NONE or self.data:
+            return True
+        assert self.partition is not None
+        return (
+            self.partition.durable_offset != self.wanted.told_high_watermark
+            or self.partition.start_offset != self.wanted.told_start_offset
+        )
+
+
+class Fetch:
+    """One fetch: reads, waits if it must, answers once."""
+
+    __slots__ = (
+        "_arrived",
+        "_call",
+        "_cold_tries",
+        "_done",
+        "_incremental",
+        "_request",
+        "_session",
+        "_timer",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        request: FetchRequest,
+        wanted: dict[PartitionKey, FetchPartition],
+        session: FetchSession | None,
+        *,
+        incremental: bool,
+    ) -> None:
+        self._call = call
+        self._request = request
+        self._wanted = wanted
+        self._session = session
+        self._incremental = incremental
+        self._watched: list[Partition] = []
+        self._timer: Timer | None = None
+        self._arrived = 0
+        self._cold_tries = 0
+        self._done = False
+
+    def start(self) -> None:
+        """Answer at once if there is enough, or wait."""
+        found = self._read_all()
+        if found is None:
+            return
+        size = sum(len(item.data) for item in found)
+        failed = any(item.code != Code.NONE for item in found)
+        request = self._request
+        if size >= request.min_bytes or failed or request.max_wait_ms <= 0 or not found:
+            self._answer(found)
+            return
+        self._arrived = size
+        self._watch([item.partition for item in found if item.partition is not None])
+
+    def _watch(self, partitions: list[Partition]) -> None:
+        self._watched = partitions
+        for partition in partitions:
+            partition.watchers.add(self)
+        self._call.context.waiting_fetches.add(self)
+        wait = min(self._request.max_wait_ms, FETCH_WAIT_MS_MAX) / 1000
+        self._timer = self._call.context.call_later(wait, self.finish)
+
+    def advanced(self, partition: Partition, added_bytes: int) -> None:
+        """More of a partition has become readable."""
+        self._arrived += added_bytes
+        if self._arrived >= self._request.min_bytes:
+            self.finish()
+
+    def finish(self) -> None:
+        """Answer with what there is now."""
+        if self._done:
+            return
+        self._stop_waiting()
+        found = self._read_all()
+        if found is not None:
+            self._answer(found)
+
+    def _stop_waiting(self) -> None:
+        for partition in self._watched:
+            partition.watchers.discard(self)
+        self._watched = []
+        if self._timer is not None:
+            self._call.context.waiting_fetches.discard(self)
+            self._timer.cancel()
+            self._timer = None
+
+    # -- reading
+
+    def _read_all(self) -> list[Found] | None:
+        """Read every partition; None if the disk must be waited for, and this is called again then."""
+        try:
+            return self._read()
+        except NotCachedError as missing:
+            self._cold_tries += 1
+            self._call.context.run_cold(missing.warm, self.finish)
+            return None
+
+    def _read(self) -> list[Found]:
+        room = min(self._request.max_bytes, FETCH_RESPONSE_BYTES_MAX)
+        found: list[Found] = []
+        taken = 0
+        for key, wanted in self._wanted.items():
+            item = Found(key, wanted)
+            found.append(item)
+            try:
+                item.partition = self._partition(key)
+                if wanted.leader_epoch > 0:
+                    item.code = Code.UNKNOWN_LEADER_EPOCH
+                elif taken < room:
+                    # Only the first partition with data may exceed the limit, and only by its first
+                    # batch, so that a client with small limits still makes progress.
+                    limit = min(wanted.max_bytes, room - taken)
+                    data = read(item.partition, wanted.offset, limit)
+                    if taken == 0 or len(data) <= limit:
+                        item.data = data
+                        taken += len(data)
+            except NotCachedError:
+                if taken == 0 and self._cold_tries < _COLD_TRIES_MAX:
+                    raise
+                # Answer with what is at hand; the next fetch asks for the rest.
+            except UnknownTopicError:
+                by_name = key.topic.id is None
+                item.code = Code.UNKNOWN_TOPIC_OR_PARTITION if by_name else Code.UNKNOWN_TOPIC_ID
+            except PenstockError as error:
+                item.code = code_of(error)
+        return found
+
+    def _partition(self, key: PartitionKey) -> Partition:
+        broker = self._call.context.broker
+        topic_id = key.topic.id
+        topic = broker.topic(key.topic.name) if topic_id is None else broker.topic_by_id(topic_id)
+        return topic.partition(key.partition)
+
+    # -- answering
+
+    def _answer(self, found: list[Found]) -> None:
+        self._done = True
+        session = self._session
+        if self._incremental:
+            found = [item for item in found if item.is_news]
+        if session is not None:
+            self._remember(found)
+        version = self._call.version
+        flexible = version >= FETCH_FLEXIBLE_FROM
+        parts: list[Buffer | FileSlice] = [
+            _SESSION.pack(0, Code.NONE, session.id if session else NO_SESSION)
+            if version >= 7
+            else _NO_THROTTLE
+        ]
+        topics = _by_topic(found)
+        parts.append(array_start(len(topics), flexible=flexible))
+        for key, items in topics:
+            parts.append(string(key.name, flexible=flexible) if key.id is None else key.id.bytes)
+            parts.append(array_start(len(items), flexible=flexible))
+            for item in items:
+                _encode(parts, item, version, flexible=flexible)
+            if flexible:
+                parts.append(b"\x00")
+        if flexible:
+            parts.append(b"\x00")
+        self._call.reply_parts(parts, flexible=flexible)
+
+    def _remember(self, found: list[Found]) -> None:
+        """Note what the client has been told, and let partitions that had data go last next time."""
+        assert self._session is not None
+        for item in found:
+            if item.partition is not None:
+                item.wanted.told_high_watermark = item.partition.durable_offset
+                item.wanted.told_start_offset = item.partition.start_offset
+            if item.data and self._session.partitions.get(item.key) is item.wanted:
+                del self._session.partitions[item.key]
+                self._session.partitions[item.key] = item.wanted
+
+
+def _by_topic(found: Sequence[Found]) -> list[tuple[TopicKey, list[Found]]]:
+    topics: dict[TopicKey, list[Found]] = {}
+    for item in found:
+        topics.setdefault(item.key.topic, []).append(item)
+    return list(topics.items())
+
+
+def _encode(parts: list[Buffer | FileSlice], item: Found, version: int, *, flexible: bool) -> None:
+    # An error says nothing about offsets, as in Kafka.
+    partition = item.partition if item.code == Code.NONE else None
+    end = partition.durable_offset if partition is not None else -1
+    head = _HEAD.pack(item.key.partition, item.code, end, end)
+    if version >= 5:
+        head += _INT64.pack(partition.start_offset if partition is not None else -1)
+    head += array_start(0, flexible=flexible)  # aborted transactions: there are none
+    if version >= 11:
+        head += _NO_REPLICA
+    parts.append(head + bytes_start(len(item.data), flexible=flexible))
+    if item.data:
+        parts.append(item.data)
+    if flexible:
+        parts.append(b"\x00")

@@ -1,0 +1,132 @@
+"""ListOffsets (2) and OffsetForLeaderEpoch (23).
+
+The one leader never changes, so its epoch is always 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
+
+from penstock.errors import PenstockError
+from penstock.kafka.call import Call
+from penstock.kafka.cluster import LEADER_EPOCH
+from penstock.kafka.errors import Code
+from penstock.kafka.outcome import RefusedError, failure
+from penstock.log.partition import Partition
+from penstock.log.reading import TimedOffset, newest_by_time, offset_for_time
+from penstock.wire.codec import Message
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
+_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -5, -6
+# The version of ListOffsets that brought each of the timestamps with a meaning.
+_SINCE: Final = {
+    _LATEST: 0,
+    _EARLIEST: 0,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+_NO_TIMESTAMP = -1
+_UNDEFINED = -1
+
+
+def list_offsets(call: Call, request: Message) -> Message:
+    """Offsets by time or by a name for it, among what is durable.
+
+    There are no transactions yet, so both isolation levels end at the same offset.
+    """
+    topic_message = ListOffsetsResponse.ListOffsetsTopicResponse
+    return ListOffsetsResponse(
+        topics=[
+            topic_message(
+                name=topic.name,
+                partitions=[_listed(call, topic.name, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _listed(call: Call, name: str, wanted: Message) -> Message:
+    message = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
+    number = wanted.partition_index
+    try:
+        partition = _partition(call, name, number, wanted.current_leader_epoch)
+        found = _find(partition, wanted.timestamp, call.version)
+    except (PenstockError, OSError) as error:
+        return message(partition_index=number, error_code=failure(error).code)
+    if found is None:
+        return message(partition_index=number, error_code=Code.NONE)
+    return message(
+        partition_index=number,
+        error_code=Code.NONE,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=LEADER_EPOCH,
+    )
+
+
+def _partition(call: Call, name: str, number: int, leader_epoch: int) -> Partition:
+    partition = call.context.broker.topic(name).partition(number)
+    if leader_epoch > LEADER_EPOCH:
+        raise RefusedError(
+            Code.UNKNOWN_LEADER_EPOCH, f"use {partition}", f"there is no epoch {leader_epoch}"
+        )
+    return partition
+
+
+def _find(partition: Partition, timestamp: int, version: int) -> TimedOffset | None:
+    if timestamp >= 0:
+        return offset_for_time(partition, timestamp)
+    if version < _SINCE.get(timestamp, version + 1):
+        raise RefusedError(
+            Code.UNSUPPORTED_VERSION, f"list offsets of {partition}", f"timestamp {timestamp}"
+        )
+    if timestamp == _LATEST:
+        return TimedOffset(partition.durable_offset, _NO_TIMESTAMP)
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return TimedOffset(partition.start_offset, _NO_TIMESTAMP)
+    if timestamp == _MAX_TIMESTAMP:
+        return newest_by_time(partition)
+    return None  # the rest ask for tiered storage, where nothing is
+
+
+# -- OffsetForLeaderEpoch
+
+
+def offset_for_leader_epoch(call: Call, request: Message) -> Message:
+    """Where an epoch ended; consumers ask to find out whether the log was cut under them."""
+    topic_message = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            topic_message(
+                topic=topic.topic,
+                partitions=[_epoch_end(call, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(call: Call, name: str, wanted: Message) -> Message:
+    message = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset
+    number = wanted.partition
+    try:
+        partition = _partition(call, name, number, wanted.current_leader_epoch)
+    except PenstockError as error:
+        return message(error_code=failure(error).code, partition=number)
+    if wanted.leader_epoch != LEADER_EPOCH:
+        # As Kafka: an epoch this log never had is undefined. An error would be retried for ever by a
+        # consumer whose positions come from another cluster; so told, it resets.
+        return message(
+            error_code=Code.NONE, partition=number, leader_epoch=_UNDEFINED, end_offset=_UNDEFINED
+        )
+    return message(
+        error_code=Code.NONE,
+        partition=number,
+        leader_epoch=LEADER_EPOCH,
+        end_offset=partition.durable_offset,
+    )

@@ -1,0 +1,127 @@
+"""Produce (key 0, versions 3-13), parsed by hand: batches go from the frame to the log untouched.
+
+    response  topics [name or id; partitions [int32 number, int16 error, int64 base offset,
+              int64 append time, int64 start offset (v5), record errors [] and message (v8)]],
+              int32 throttle
+
+Versions from 9 on are flexible. acks=0 is not answered; 1 and all are answered when the data is as
+durable as the topic promises.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.broker.errors import UnknownTopicError
+from penstock.errors import PenstockError
+from penstock.kafka.call import Call
+from penstock.kafka.errors import Code, code_of
+from penstock.log.partition import Partition
+from penstock.log.settings import Durability
+from penstock.record.batch import InvalidBatchError
+from penstock.wire.primitives import (
+    MalformedRequestError,
+    array_start,
+    nullable_string,
+    string,
+)
+from penstock.wire.requests import PRODUCE_FLEXIBLE_FROM, TopicKey, parse_produce
+
+_RESULT = Struct(">ihqq")
+_INT64 = Struct(">q")
+_NO_THROTTLE = b"\x00\x00\x00\x00"
+_ACKS = (-1, 0, 1)
+
+
+class Result(NamedTuple):
+    """The outcome for one partition."""
+
+    number: int
+    code: int
+    base_offset: int = -1
+    append_time: int = -1
+    partition: Partition | None = None
+    message: str | None = None
+
+
+def handle(call: Call) -> None:
+    """Append every batch of the request, and answer when they are durable."""
+    request = parse_produce(call.body, call.version)
+    acks = request.acks
+    topics: list[tuple[TopicKey, list[Result]]] = []
+    must_sync = False
+    for key, partitions in request.topics:
+        results: list[Result] = []
+        for number, records in partitions:
+            result = _append(call, key, number, records, acks)
+            results.append(result)
+            if result.partition is not None:
+                must_sync |= result.partition.settings.durability is Durability.FSYNC
+        topics.append((key, results))
+    if acks == 0:
+        _answer_nothing(call, topics)
+    elif must_sync:
+        call.context.broker.commit.after(partial(_answer, call, topics))
+    else:
+        _answer(call, topics)
+
+
+def _append(
+    call: Call, key: TopicKey, number: int, records: memoryview | None, acks: int
+) -> Result:
+    broker = call.context.broker
+    try:
+        if acks not in _ACKS:
+            return Result(number, Code.INVALID_REQUIRED_ACKS)
+        topic = broker.topic(key.name) if key.id is None else broker.topic_by_id(key.id)
+        partition = topic.partition(number)
+        if records is None or len(records) == 0:
+            raise InvalidBatchError(f"append to {topic.name}", "there are no records")
+        appended = broker.append(topic, partition, records)
+    except UnknownTopicError as error:
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION if key.id is None else Code.UNKNOWN_TOPIC_ID
+        return Result(number, code, message=error.reason)
+    except PenstockError as error:
+        return Result(number, code_of(error), message=error.reason)
+    return Result(number, Code.NONE, appended.base_offset, appended.append_time, partition)
+
+
+def _answer_nothing(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
+    """acks=0: a client that cannot be told of an error is disconnected, as Kafka does."""
+    call.answer.drop()
+    for _, results in topics:
+        for result in results:
+            if result.code != Code.NONE:
+                raise MalformedRequestError(f"produce with acks=0 failed: {result.message}")
+
+
+def _answer(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
+    version = call.version
+    flexible = version >= PRODUCE_FLEXIBLE_FROM
+    end = b"\x00" if flexible else b""
+    parts = [array_start(len(topics), flexible=flexible)]
+    for key, results in topics:
+        parts.append(string(key.name, flexible=flexible) if key.id is None else key.id.bytes)
+        parts.append(array_start(len(results), flexible=flexible))
+        for result in results:
+            parts.append(_encode(result, version, flexible=flexible))
+        parts.append(end)
+    parts.append(_NO_THROTTLE + end)
+    call.reply_parts([b"".join(parts)], flexible=flexible)
+
+
+def _encode(result: Result, version: int, *, flexible: bool) -> bytes:
+    partition = result.partition
+    if partition is not None and partition.offline is not None:
+        # The sync this answer waited for has failed: the records may be lost and are not acknowledged.
+        result = Result(result.number, Code.KAFKA_STORAGE_ERROR, message=partition.offline)
+        partition = None
+    data = _RESULT.pack(result.number, result.code, result.base_offset, result.append_time)
+    if version >= 5:
+        data += _INT64.pack(partition.start_offset if partition is not None else -1)
+    if version >= 8:
+        data += array_start(0, flexible=flexible)
+        data += nullable_string(result.message, flexible=flexible)
+    return data + b"\x00" if flexible else data

@@ -1,0 +1,67 @@
+"""DeleteRecords (21)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from kafka.protocol.admin import DeleteRecordsResponse
+
+from penstock.broker.broker import Broker
+from penstock.errors import PenstockError
+from penstock.kafka.call import Call
+from penstock.kafka.outcome import DONE, Outcome, failure, reply_when_durable
+from penstock.wire.codec import Message
+
+_NO_OFFSET = -1
+
+
+class Deletion(NamedTuple):
+    """What became of one partition of the request."""
+
+    partition: int
+    outcome: Outcome
+    start: int = _NO_OFFSET
+
+
+def delete_records(call: Call, request: Message) -> Message | None:
+    """Move the start of partitions."""
+    broker = call.context.broker
+    topics = [
+        (topic.name, [_delete(broker, topic.name, wanted) for wanted in topic.partitions])
+        for topic in request.topics
+    ]
+    if not any(item.outcome.ok for _, items in topics for item in items):
+        return _deleted(topics, DONE)
+    reply_when_durable(call, partial(_deleted, topics))
+    return None
+
+
+def _delete(broker: Broker, name: str, wanted: Message) -> Deletion:
+    number = wanted.partition_index
+    try:
+        partition = broker.topic(name).partition(number)
+        return Deletion(number, DONE, broker.delete_records(partition, wanted.offset))
+    except (PenstockError, OSError) as error:
+        return Deletion(number, failure(error))
+
+
+def _deleted(topics: list[tuple[str, list[Deletion]]], durable: Outcome) -> Message:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsResponse.DeleteRecordsTopicResult(
+                name=name, partitions=[_result(item, durable) for item in items]
+            )
+            for name, items in topics
+        ]
+    )
+
+
+def _result(item: Deletion, durable: Outcome) -> Message:
+    outcome = durable if item.outcome.ok else item.outcome
+    message = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult
+    return message(
+        partition_index=item.partition,
+        low_watermark=item.start if outcome.ok else _NO_OFFSET,
+        error_code=outcome.code,
+    )

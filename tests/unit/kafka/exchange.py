@@ -1,0 +1,143 @@
+"""Requests as frames to the table and answers back, over a broker whose disk is memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from kafka.protocol.api_header import ResponseClassRegistry
+
+from penstock.broker.broker import Broker
+from penstock.broker.topic import Topic
+from penstock.files import Buffer, FileSlice
+from penstock.kafka.apis import APIS
+from penstock.kafka.call import Context, Peer
+from penstock.kafka.dispatcher import Dispatcher
+from penstock.kafka.fetch_session import FetchSessions
+from penstock.log.store import LogStore
+from penstock.record.encode import NewRecord, encode
+from penstock.testing.clock import ManualClock
+from penstock.testing.faulty import FaultyFiles
+
+DATA = Path("/data")
+NOW = 1_700_000_000_000
+PEER = Peer("127.0.0.1", 9092, "127.0.0.1:50000")
+CORRELATION = 7
+CLIENT = "unit"
+
+
+def versions(key: int) -> range:
+    """Every version of a request that is answered."""
+    return range(APIS[key].lowest, APIS[key].highest + 1)
+
+
+@dataclass
+class Slot:
+    """Where one answer arrives."""
+
+    data: bytes | None = None
+    dropped: bool = False
+
+    def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
+        assert self.data is None
+        self.data = b"".join(map(bytes, parts))
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+@dataclass
+class Exchange:
+    """A broker, and the way to ask it."""
+
+    files: FaultyFiles = field(default_factory=FaultyFiles)
+    advertised: tuple[str, int] | None = None
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock(wall_ms=NOW)
+        self.open()
+
+    def open(self) -> None:
+        """Start, or start again after whatever happened."""
+        self._turns: list[Callable[[], None]] = []
+        store = LogStore(
+            self.files,
+            DATA,
+            self.clock,
+            run=lambda job, done: done(job()),
+            defer=self._turns.append,
+            background=lambda job: job(),
+        )
+        self.broker = Broker(store, self.clock)
+        self.broker.open()
+        context = Context(
+            broker=self.broker,
+            clock=self.clock,
+            call_later=lambda _seconds, _call: self,
+            run_cold=self._run_cold,
+            advertised=self.advertised,
+            fetch_sessions=FetchSessions(Random(0)),
+        )
+        self.dispatcher = Dispatcher(context)
+
+    @staticmethod
+    def _run_cold(job: Callable[[], None], done: Callable[[], None]) -> None:
+        job()
+        done()
+
+    def cancel(self) -> None:
+        """As a timer: nothing here waits for the clock."""
+
+    def drain(self) -> None:
+        """Run the commit rounds that wait."""
+        while self._turns:
+            self._turns.pop(0)()
+
+    # -- asking
+
+    def begin(self, request: Any, version: int) -> Slot:
+        """Send a request, and let nothing become durable."""
+        request.API_VERSION = version
+        request.with_header(correlation_id=CORRELATION, client_id=CLIENT)
+        frame = bytes(request.encode(version=version, header=True))
+        slot = Slot()
+        self.dispatcher.handle(memoryview(frame), PEER, slot)
+        return slot
+
+    def send(self, request: Any, version: int) -> Any:
+        """Send a request and return its answer."""
+        slot = self.begin(request, version)
+        self.drain()
+        return answer(request, version, slot)
+
+    def send_highest(self, request: Any) -> Any:
+        """The same in the newest version."""
+        return self.send(request, APIS[request.API_KEY].highest)
+
+    # -- the stage
+
+    def topic(
+        self, name: str = "orders", partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> Topic:
+        topic = self.broker.create_topic(name, partitions, config or {})
+        self.drain()
+        return topic
+
+    def append(self, topic: Topic, *timestamps: int, partition: int = 0) -> None:
+        """One batch with a record for each time, durable."""
+        batch = encode([NewRecord(b"v", None, timestamp) for timestamp in timestamps])
+        self.broker.append(topic, topic.partition(partition), batch)
+        self.drain()
+
+
+def answer(request: Any, version: int, slot: Slot) -> Any:
+    """The message in an answer's frame, which must be exactly as kafka-python would write it."""
+    assert slot.data is not None, "no answer"
+    response_class = ResponseClassRegistry.get_response_class(request.header)
+    response = response_class.decode(slot.data, version=version, header=True, framed=True)
+    assert response.header.correlation_id == CORRELATION
+    assert response.encode(header=True, framed=True) == slot.data
+    return response
