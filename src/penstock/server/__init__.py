@@ -1,0 +1,1 @@
+"""The event loop, listeners and connections; builds everything and stops it in reverse."""

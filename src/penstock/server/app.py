@@ -1,0 +1,218 @@
+"""The composition root: builds log, broker, protocol and listeners, and stops them in reverse.
+
+Stopping: accept nobody, read no more requests, answer what waits, wait for the commit rounds, close
+the connections, then write checkpoints and the mark of an orderly stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import SystemRandom
+
+from penstock.broker.broker import Broker
+from penstock.clock import Clock, SystemClock
+from penstock.config import Address, ServeSettings
+from penstock.errors import ConflictError, UsageError
+from penstock.files import Files, FolderLock, OsFiles
+from penstock.kafka.call import Context
+from penstock.kafka.dispatcher import Dispatcher
+from penstock.kafka.fetch_session import FetchSessions
+from penstock.limits import CONNECTIONS_MAX
+from penstock.log.store import LogStore
+from penstock.server.connection import Connection, Connections
+from penstock.server.threads import ColdThreads, SyncThread
+
+_STOP_SECONDS_MAX = 10.0
+_STALL_LOOK_SECONDS = 5.0
+_RETENTION_SECONDS = 10.0
+_BACKLOG = 1024
+_log = logging.getLogger(__name__)
+
+
+class Server:
+    """A running broker. Start and stop it on the loop it was made for."""
+
+    def __init__(
+        self, settings: ServeSettings, *, clock: Clock | None = None, files: Files | None = None
+    ) -> None:
+        settings.validate()
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._files = files or OsFiles()
+        self._timers: list[asyncio.TimerHandle] = []
+        self.listening: list[Address] = []
+
+    async def start(self) -> None:
+        """Open the data folder and listen.
+
+        Raises:
+            PenstockError: the folder or an address cannot be had; nothing is left behind.
+        """
+        loop = asyncio.get_running_loop()
+        data = self._settings.data
+        self._lock = _lock(data)
+        self._sync_thread = SyncThread(loop)
+        self._cold_threads = ColdThreads(loop)
+        try:
+            self._open_log(loop, data)
+            await self._listen(loop)
+        except BaseException:
+            self._sync_thread.stop()
+            self._cold_threads.stop()
+            self._lock.release()
+            raise
+        self._every(loop, _STALL_LOOK_SECONDS, self._connections.close_stalled)
+        self._every(loop, _RETENTION_SECONDS, self.broker.keep_retention)
+
+    def _open_log(self, loop: asyncio.AbstractEventLoop, data: Path) -> None:
+        store = LogStore(
+            self._files,
+            data,
+            self._clock,
+            run=self._sync_thread.run,
+            defer=loop.call_soon,
+            background=self._cold_threads.start,
+        )
+        self.broker = Broker(store, self._clock)
+        self.broker.open()
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        advertise = self._settings.advertise
+        self._context = Context(
+            broker=self.broker,
+            clock=self._clock,
+            call_later=loop.call_later,
+            run_cold=self._cold_threads.run,
+            advertised=(advertise.host, advertise.port) if advertise else None,
+            fetch_sessions=FetchSessions(SystemRandom()),
+        )
+        self._connections = Connections(Dispatcher(self._context), self._clock, CONNECTIONS_MAX)
+        address = self._settings.kafka
+        try:
+            self._listener = await loop.create_server(
+                lambda: Connection(self._connections), address.host, address.port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise _cannot_listen(address, error) from error
+        names = [socket.getsockname() for socket in self._listener.sockets]
+        self.listening = [Address(name[0], name[1]) for name in names]
+
+    def _every(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, job: Callable[[], None]
+    ) -> None:
+        at = len(self._timers)
+
+        def tick() -> None:
+            try:
+                job()
+            except OSError as error:
+                _log.error("periodic work failed and is tried again: %s", error)
+            self._timers[at] = loop.call_later(seconds, tick)
+
+        self._timers.append(loop.call_later(seconds, tick))
+
+    async def stop(self) -> None:
+        """See the module."""
+        connections = self._connections
+        connections.stopping = True
+        self._listener.close()
+        for timer in self._timers:
+            timer.cancel()
+        for connection in list(connections.open):
+            connection.stop_reading()
+        for fetch in list(self._context.waiting_fetches):
+            fetch.finish()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS_MAX):
+                await self._last_round()
+                await connections.wait_until(lambda: all(c.idle for c in connections.open))
+                for connection in list(connections.open):
+                    connection.close()
+                await connections.wait_until(lambda: not connections.open)
+        except TimeoutError:
+            _log.warning("%d connections did not take their answers", len(connections.open))
+            for connection in list(connections.open):
+                connection.abort()
+            await self._last_round()
+        await self._listener.wait_closed()
+        self._sync_thread.stop()
+        self._cold_threads.stop()
+        self.broker.close()
+        self._lock.release()
+
+    async def _last_round(self) -> None:
+        """Wait for a commit round that starts now: everything appended is answered then."""
+        done = asyncio.get_running_loop().create_future()
+        self.broker.commit.after(lambda: done.set_result(None))
+        await done
+
+
+def serve(settings: ServeSettings) -> None:
+    """Run a server until SIGTERM or SIGINT. Prints a line per listener and then `ready`."""
+    raise_descriptor_limit()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(settings))
+
+
+async def _serve(settings: ServeSettings) -> None:
+    server = Server(settings)
+    await server.start()
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    for address in server.listening:
+        _say(f"kafka listening on {address}")
+    _say("ready")
+    await stop.wait()
+    _say("stopping")
+    await server.stop()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Uvloop where it is installed, asyncio's own loop elsewhere."""
+    try:
+        import uvloop  # noqa: PLC0415  (optional)
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def raise_descriptor_limit() -> None:
+    """Take all the descriptors the system grants: every partition and connection needs one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _lock(data: Path) -> FolderLock:
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot open data folder {data}", str(error), "choose another folder with --data"
+        ) from error
+    return FolderLock(data / "lock")
+
+
+def _cannot_listen(address: Address, error: OSError) -> ConflictError | UsageError:
+    operation = f"cannot listen on {address}"
+    if error.errno == errno.EADDRINUSE:
+        return ConflictError(
+            operation,
+            "another program does",
+            "stop it, or choose another address with --kafka (port 0 picks a free one)",
+        )
+    return UsageError(operation, str(error), "choose another address with --kafka")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

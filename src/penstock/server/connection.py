@@ -1,0 +1,284 @@
+"""One client's connection: frames in, answers out in the order of the requests.
+
+Reading stops while the client owes us reading (its answers pile up), while it has too many requests
+in flight, or while its next large frame has no room; it goes on by itself afterwards. A connection
+that stalls in the middle of a frame is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+from penstock.clock import Clock
+from penstock.errors import PenstockError
+from penstock.files import Buffer, FileSlice
+from penstock.kafka.call import Answer, Peer
+from penstock.limits import (
+    FRAME_SECONDS_MAX,
+    IDLE_SECONDS_MAX,
+    JOIN_BYTES_MAX,
+    RECEIVE_BUFFER_BYTES_KEPT,
+    REQUESTS_IN_FLIGHT_MAX,
+    WRITE_BUFFER_BYTES_MAX,
+)
+from penstock.server.framing import FrameBuffer
+from penstock.server.memory import FrameMemory
+from penstock.server.outbox import Outbox, Part
+
+_log = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """Who answers frames."""
+
+    def handle(self, frame: memoryview, peer: Peer, answer: Answer) -> None:
+        """Answer a request, now or later; an error closes the connection."""
+        ...
+
+
+class PendingAnswer:
+    """A place in the order of answers."""
+
+    __slots__ = ("connection", "parts")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.parts: Sequence[Part] | None = None
+
+    def fill(self, parts: Sequence[Part]) -> None:
+        """Send as soon as every earlier answer has been sent."""
+        self.parts = parts
+        self.connection.answer_ready(self)
+
+    def drop(self) -> None:
+        """This request gets no answer."""
+        self.fill(())
+
+
+class Connections:
+    """All open connections, and what they share."""
+
+    def __init__(self, handler: Handler, clock: Clock, limit: int) -> None:
+        self.handler = handler
+        self.clock = clock
+        self.limit = limit
+        self.memory = FrameMemory()
+        self.open: set[Connection] = set()
+        self.stopping = False
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        """An answer was sent or a connection closed; a server that stops waits for that."""
+        if self.stopping:
+            self._changed.set()
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return when a condition about the connections holds, while stopping."""
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def close_stalled(self) -> None:
+        """Close what has not moved for too long. Called now and then."""
+        now = self.clock.monotonic()
+        for connection in list(self.open):
+            connection.close_if_stalled(now)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._frames = FrameBuffer()
+        self._answers: deque[PendingAnswer] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._peer = Peer("", 0, "")
+        self._outbox: Outbox | None = None
+        self._reading = True
+        self._reserved = 0
+        self._moved_at = 0.0
+        self._flush_scheduled = False
+        self._loop = asyncio.get_running_loop()
+
+    # -- from the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        # uvloop's transports are asyncio's in all but their base class.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        self._moved_at = self._connections.clock.monotonic()
+        local = transport.get_extra_info("sockname")
+        remote = transport.get_extra_info("peername")
+        self._peer = Peer(str(local[0]), int(local[1]), f"{remote[0]}:{remote[1]}")
+        if self._connections.stopping or len(self._connections.open) >= self._connections.limit:
+            _log.warning("%s refused: too many connections", self._peer.remote)
+            transport.abort()
+            return
+        descriptor = transport.get_extra_info("socket").fileno()
+        self._outbox = Outbox(self._loop, descriptor, self._progressed, self.abort)
+        self._connections.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone."""
+        self._transport = None
+        if self._outbox is not None:
+            self._outbox.close()
+            self._outbox = None
+        self._answers.clear()
+        self._release_memory()
+        self._connections.open.discard(self)
+        self._connections.changed()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop may put bytes."""
+        return self._frames.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        self._frames.received(nbytes)
+        self._moved_at = self._connections.clock.monotonic()
+        self._handle_frames()
+
+    def _progressed(self) -> None:
+        """The client has taken some of its answers."""
+        self._moved_at = self._connections.clock.monotonic()
+        if self._outbox is not None and self._outbox.waiting_bytes == 0:
+            self._connections.changed()
+        self._handle_frames()
+
+    # -- requests
+
+    def _handle_frames(self) -> None:
+        frames = self._frames
+        try:
+            while not self._blocked and len(self._answers) < REQUESTS_IN_FLIGHT_MAX:
+                frame = frames.next_frame()
+                if frame is None:
+                    break
+                answer = PendingAnswer(self)
+                self._answers.append(answer)
+                self._connections.handler.handle(frame, self._peer, answer)
+                if self._transport is None:
+                    return
+                frames.trust()
+        except PenstockError as error:
+            _log.info("%s closed: %s", self._peer.remote, error)
+            self.abort()
+            return
+        except Exception:
+            _log.exception("%s closed: a request failed unexpectedly", self._peer.remote)
+            self.abort()
+            return
+        self._reserve_memory()
+        self._update_reading()
+
+    def _reserve_memory(self) -> None:
+        """Large frames share a budget; the connection waits for its share before it reads on."""
+        wanted = self._frames.wanted
+        if wanted <= RECEIVE_BUFFER_BYTES_KEPT:
+            self._release_memory()
+        elif self._reserved == 0 and self._connections.memory.take(wanted, self._room_found):
+            self._reserved = wanted
+
+    def _room_found(self, size: int) -> None:
+        if self._transport is None:
+            self._connections.memory.give_back(size)
+            return
+        self._reserved = size
+        self._update_reading()
+
+    def _release_memory(self) -> None:
+        if self._reserved:
+            self._connections.memory.give_back(self._reserved)
+            self._reserved = 0
+        self._connections.memory.forget(self._room_found)
+
+    def _update_reading(self) -> None:
+        """Read only while what is read can be handled."""
+        if self._transport is None:
+            return
+        waits_for_memory = self._frames.wanted > RECEIVE_BUFFER_BYTES_KEPT and not self._reserved
+        should_read = not (
+            self._blocked or waits_for_memory or len(self._answers) >= REQUESTS_IN_FLIGHT_MAX
+        )
+        if should_read != self._reading:
+            self._reading = should_read
+            if should_read:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # -- answers
+
+    def answer_ready(self, answer: PendingAnswer) -> None:
+        """Send every answer whose turn it is, once for all that become ready in this turn."""
+        if not self._flush_scheduled and self._answers and self._answers[0] is answer:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        answers = self._answers
+        waited = len(answers) >= REQUESTS_IN_FLIGHT_MAX
+        parts: list[Part] = []
+        while answers and answers[0].parts is not None:
+            parts += answers.popleft().parts or ()
+        if self._outbox is not None and parts:
+            if len(parts) > 1 and sum(map(len, parts)) < JOIN_BYTES_MAX:
+                parts = _joined(parts)
+            self._outbox.send(parts)
+            self._update_reading()
+        self._connections.changed()
+        if waited:
+            self._handle_frames()
+
+    @property
+    def idle(self) -> bool:
+        """Whether every request has been answered, and the answers have been sent."""
+        return not self._answers and (self._outbox is None or self._outbox.waiting_bytes == 0)
+
+    @property
+    def _blocked(self) -> bool:
+        """Whether the client does not take its answers."""
+        return self._outbox is not None and self._outbox.waiting_bytes > WRITE_BUFFER_BYTES_MAX
+
+    # -- the end
+
+    def close_if_stalled(self, now: float) -> None:
+        """Close a half-open or idle connection."""
+        quiet = now - self._moved_at
+        mid_frame = self._frames.partial and self._reading
+        blocked = self._outbox is not None and self._outbox.waiting_bytes > 0
+        if (mid_frame or blocked) and quiet > FRAME_SECONDS_MAX:
+            what = "in the middle of a frame" if mid_frame else "with unread answers"
+            _log.info("%s closed: stalled %s", self._peer.remote, what)
+            self.abort()
+        elif quiet > IDLE_SECONDS_MAX and not self._answers:
+            self.close()
+
+    def stop_reading(self) -> None:
+        """Take no more requests; those in flight are answered."""
+        if self._transport is not None and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def close(self) -> None:
+        """Close; an idle connection has nothing left to send."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    """Small answers as one buffer, unless a file is among them."""
+    buffers: list[Buffer] = [part for part in parts if not isinstance(part, FileSlice)]
+    return [b"".join(buffers)] if len(buffers) == len(parts) else parts

@@ -1,0 +1,124 @@
+"""Cuts a stream of bytes into frames: int32 length, then as many bytes. Knows no socket.
+
+The buffer is handed out to be received into, and frames are views of it: nothing is copied, and a
+frame is valid until the next call. It starts small, grows to what its client sends, and is given back
+after an unusually large frame.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from penstock.errors import PenstockError
+from penstock.limits import (
+    FIRST_FRAME_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    RECEIVE_BUFFER_BYTES_KEPT,
+    RECEIVE_BUFFER_BYTES_MIN,
+)
+
+_LENGTH = Struct(">i")
+_LENGTH_BYTES = 4
+# What people point at the wrong port, by the length its first four bytes spell.
+_STRANGERS = {
+    b"GET ": "an HTTP request",
+    b"POST": "an HTTP request",
+    b"HEAD": "an HTTP request",
+    b"PUT ": "an HTTP request",
+    b"AMQP": "an AMQP client",
+    b"\x16\x03\x01": "a TLS handshake",
+    b"\x16\x03\x03": "a TLS handshake",
+}
+
+
+class FrameError(PenstockError):
+    """A length no frame may have; the connection is closed."""
+
+    def __init__(self, cause: str, remedy: str = "") -> None:
+        super().__init__("receive frame", cause, remedy)
+
+
+class FrameBuffer:
+    """Bytes received and not yet taken."""
+
+    __slots__ = ("_buffer", "_end", "_start", "_trusted", "_view")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(RECEIVE_BUFFER_BYTES_MIN)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._trusted = False
+
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return self._end > self._start
+
+    @property
+    def wanted(self) -> int:
+        """Bytes of the frame that is being received, its length included; 0 if not known yet."""
+        if self._end - self._start < _LENGTH_BYTES:
+            return 0
+        size: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
+        return size + _LENGTH_BYTES
+
+    def space(self) -> memoryview:
+        """Where to receive: room for the rest of the frame, or for a few more."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        need = max(self.wanted, RECEIVE_BUFFER_BYTES_MIN)
+        if need > len(self._buffer) or (
+            self._end == 0 and len(self._buffer) > RECEIVE_BUFFER_BYTES_KEPT
+        ):
+            self._move_to(bytearray(_rounded(need)))
+        elif self._start + need > len(self._buffer):
+            self._move_to(self._buffer)
+        return self._view[self._end :]
+
+    def _move_to(self, buffer: bytearray) -> None:
+        kept = bytes(self._view[self._start : self._end])
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._view[: len(kept)] = kept
+        self._start, self._end = 0, len(kept)
+
+    def received(self, count: int) -> None:
+        """So many bytes were put into the space."""
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame, or None.
+
+        Raises:
+            FrameError: what comes is no frame.
+        """
+        available = self._end - self._start
+        if available < _LENGTH_BYTES:
+            return None
+        size: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
+        if not 0 <= size <= (FRAME_BYTES_MAX if self._trusted else FIRST_FRAME_BYTES_MAX):
+            raise self._refused(size)
+        if available < size + _LENGTH_BYTES:
+            return None
+        begin = self._start + _LENGTH_BYTES
+        self._start = begin + size
+        return self._view[begin : self._start]
+
+    def trust(self) -> None:
+        """The peer has sent a well-formed request: larger frames may follow."""
+        self._trusted = True
+
+    def _refused(self, size: int) -> FrameError:
+        first = bytes(self._view[self._start : self._start + 4])
+        for start, stranger in _STRANGERS.items():
+            if first.startswith(start):
+                return FrameError(
+                    f"this looks like {stranger}", "this port speaks Kafka's protocol"
+                )
+        return FrameError(f"a frame of {size} bytes is not accepted")
+
+
+def _rounded(size: int) -> int:
+    """The next power of two, so that a growing client does not reallocate for every frame."""
+    return 1 << (size - 1).bit_length()
