@@ -1,0 +1,210 @@
+"""`penstock log`: look at a partition's files, check them, repair them, without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.options import Format, Json, Output, wants_json
+from penstock.errors import DamagedLogError, UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Dump, verify and repair the log on disk, while no server uses it.",
+)
+
+_DUMP_EXAMPLES: Final = (
+    "\b\n"
+    "Examples:\n"
+    "  penstock log dump data/topics/orders-0\n"
+    "  penstock log dump data/topics/orders-0 --records -o json"
+)
+_VERIFY_EXAMPLES: Final = (
+    "\b\n"
+    "Examples:\n"
+    "  penstock log verify data                   every partition of a data folder\n"
+    "  penstock log verify data/topics/orders-0   one partition"
+)
+_REPAIR_EXAMPLES: Final = (
+    "\b\n"
+    "Examples:\n"
+    "  penstock log repair data/topics/orders-0 --skip             shows what would be lost\n"
+    "  penstock log repair data/topics/orders-0 --skip --execute   does it\n"
+    "  penstock log repair data/topics/orders-0 --truncate --execute"
+)
+
+PartitionFolder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="A partition's folder, DIR/topics/TOPIC-N.")
+]
+
+
+@app.command("dump", epilog=_DUMP_EXAMPLES)
+def dump(
+    folder: PartitionFolder,
+    records: Annotated[bool, typer.Option("--records", help="Show the records too.")] = False,
+    output_format: Output = Format.TABLE,
+    json: Json = False,
+) -> None:
+    """Show every batch of a partition, one line each (with -o json: one object each)."""
+    from penstock.files import OsFiles  # noqa: PLC0415 -- keeps --help fast
+    from penstock.log.verify import Damage, scan  # noqa: PLC0415
+
+    as_json = wants_json(output_format, json)
+    files = OsFiles()
+    for found in scan(files, folder):
+        if isinstance(found, Damage):
+            facts: dict[str, Any] = {
+                "damage": found.cause,
+                **_place(found.base_offset, found.position),
+            }
+            facts["first_offset"] = found.first_offset
+        else:
+            header = found.header
+            facts = {
+                "offsets": [header.base_offset, header.last_offset],
+                **_place(found.base_offset, found.position),
+                "bytes": header.size,
+                "codec": header.codec,
+                "max_timestamp": header.max_timestamp,
+                "producer": [header.producer_id, header.producer_epoch, header.base_sequence],
+            }
+            if records:
+                facts["records"] = _records(files, folder, found.base_offset, found.position)
+        _emit_facts(facts, as_json=as_json)
+
+
+def _place(base_offset: int, position: int) -> dict[str, Any]:
+    return {"segment": f"{base_offset:020d}.log", "position": position}
+
+
+def _records(files: Any, folder: Path, base_offset: int, position: int) -> list[dict[str, Any]]:
+    from penstock.log.segment import segment_path  # noqa: PLC0415
+    from penstock.record.batch import HEADER_BYTES, parse  # noqa: PLC0415
+    from penstock.record.decode import decode  # noqa: PLC0415
+
+    file = files.open(segment_path(folder, base_offset))
+    size = parse(file.pread(HEADER_BYTES, position)).size
+    return [
+        {
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key": _text(record.key),
+            "value": _text(record.value),
+            "headers": {name: _text(value) for name, value in record.headers},
+        }
+        for record in decode(file.pread(size, position))
+    ]
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def _emit_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+    import json as json_module  # noqa: PLC0415
+
+    if as_json:
+        output.emit(json_module.dumps(facts, ensure_ascii=False))
+        return
+    records = facts.pop("records", [])
+    output.emit("  ".join(f"{name}={_plain(value)}" for name, value in facts.items()))
+    for record in records:
+        output.emit("    " + "  ".join(f"{name}={_plain(value)}" for name, value in record.items()))
+
+
+def _plain(value: Any) -> str:
+    return "..".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@app.command("verify", epilog=_VERIFY_EXAMPLES)
+def verify(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A data folder, or one partition's folder.")
+    ],
+) -> None:
+    """Check every batch: its checksum, its place, its order. Exit code 7 if any is damaged."""
+    from penstock.files import OsFiles  # noqa: PLC0415 -- keeps --help fast
+    from penstock.log.verify import Damage, scan  # noqa: PLC0415
+
+    files = OsFiles()
+    folders = [folder]
+    if (folder / "topics").is_dir():
+        folders = sorted(path for path in (folder / "topics").iterdir() if path.is_dir())
+    damaged = 0
+    for partition in folders:
+        batches = records = 0
+        for found in scan(files, partition):
+            if isinstance(found, Damage):
+                damaged += 1
+                place = f"segment {found.base_offset:020d}.log, byte {found.position}"
+                output.emit(
+                    f"{partition.name}: DAMAGED at offset {found.first_offset} ({place}): {found.cause}"
+                )
+            else:
+                batches += 1
+                records += found.header.record_count
+        output.emit(
+            f"{partition.name}: {output.format_count(records, 'record')} in {batches} batches"
+        )
+    if damaged:
+        raise DamagedLogError(
+            f"verify {folder}",
+            f"{output.format_count(damaged, 'damaged place')} found",
+            "see `penstock log repair --help`",
+        )
+
+
+@app.command("repair", epilog=_REPAIR_EXAMPLES)
+def repair(
+    folder: PartitionFolder,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="End the log before the first damage.")
+    ] = False,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Leave out the damaged batches only; offsets get a gap.")
+    ] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without, only show it.")
+    ] = False,
+) -> None:
+    """Make a damaged partition usable again, and say exactly which offsets are lost.
+
+    The partition is first copied, as it was found, to the data folder's quarantine.
+    """
+    from penstock.clock import SystemClock  # noqa: PLC0415 -- keeps --help fast
+    from penstock.files import FolderLock, OsFiles  # noqa: PLC0415
+    from penstock.log import repair as repairs  # noqa: PLC0415
+
+    if truncate == skip:
+        raise UsageError(
+            f"repair {folder}", "it is not said how", "give one of --truncate and --skip"
+        )
+    files = OsFiles()
+    data = folder.resolve().parent.parent
+    if not (data / "format.json").exists():
+        raise UsageError(
+            f"repair {folder}", "it is not in a data folder", "name a folder DIR/topics/TOPIC-N"
+        )
+    lock = FolderLock(data / "lock")
+    try:
+        choice = repairs.Choice.TRUNCATE if truncate else repairs.Choice.SKIP
+        plan = repairs.plan(files, folder, choice)
+        for loss in plan.losses:
+            upto = f"to {loss.next_offset - 1}" if loss.next_offset >= 0 else "to the end"
+            output.emit(
+                f"lost: offsets {loss.first_offset} {upto}, {output.format_bytes(loss.size)}"
+            )
+        if not plan.losses:
+            output.emit("no damage found: nothing to repair")
+        elif execute:
+            aside = repairs.execute(files, data, folder.resolve(), plan, SystemClock())
+            output.emit(f"repaired: the log ends at offset {plan.end_offset}")
+            output.emit(f"kept as it was found: {aside}")
+        else:
+            output.message("nothing was changed; add --execute to do this")
+    finally:
+        lock.release()

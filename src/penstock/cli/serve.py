@@ -1,0 +1,73 @@
+"""`penstock serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+EXAMPLES: Final = (
+    "\b\n"
+    "Examples:\n"
+    "  penstock serve --data ./data\n"
+    "  penstock serve --data ./data --kafka 127.0.0.1:0     any free port\n"
+    "  penstock serve --data ./data --kafka [::1]:9092      IPv6\n"
+    "  penstock serve --data ./data --kafka 0.0.0.0:9092 --insecure \\\n"
+    "      --advertise logs.example.org:9092                reached from elsewhere"
+)
+
+
+def serve(
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            envvar="PENSTOCK_DATA",
+            file_okay=False,
+            help="Folder that holds everything; created if it does not exist.",
+        ),
+    ],
+    kafka: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="PENSTOCK_KAFKA",
+            help="Where Kafka clients connect; port 0 picks a free one.",
+        ),
+    ] = "127.0.0.1:9092",
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="PENSTOCK_ADVERTISE",
+            help="What clients are told to connect to.  [default: the address they reached]",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Accept an address that other machines can reach, although there is no access "
+            "control yet.",
+        ),
+    ] = False,
+) -> None:
+    """Run a broker until it is told to stop (SIGTERM or Ctrl-C).
+
+    Prints a line for each address it listens on, then `ready`. A second start on the same folder
+    goes on where the first stopped.
+    """
+    from penstock.config import Address, ServeSettings  # noqa: PLC0415 -- keeps --help fast
+
+    settings = ServeSettings(
+        data=data,
+        kafka=Address.parse(kafka),
+        advertise=Address.parse(advertise) if advertise else None,
+        insecure=insecure,
+    )
+    settings.validate()
+    # Last: it takes longer to import than a mistake in the options should take to be reported.
+    from penstock.server.app import serve as run_server  # noqa: PLC0415
+
+    run_server(settings)

@@ -1,0 +1,271 @@
+"""`penstock topics`: list, create, delete, describe, configure."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Format,
+    Json,
+    Output,
+    parse_pairs,
+    wants_json,
+)
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    from penstock.client.topics import ConfigValue, PartitionState, TopicDescription, TopicSummary
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="List, create, delete and configure topics.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
+
+_LIST_EXAMPLES: Final = "\b\nExamples:\n  penstock topics list\n  penstock topics list -o json"
+_CREATE_EXAMPLES: Final = (
+    "\b\n"
+    "Examples:\n"
+    "  penstock topics create orders --partitions 6\n"
+    "  penstock topics create clicks --config retention.ms=3600000 --config segment.ms=600000"
+)
+_DELETE_EXAMPLES: Final = (
+    "\b\nExamples:\n  penstock topics delete orders\n  penstock topics delete orders clicks --yes"
+)
+_DESCRIBE_EXAMPLES: Final = (
+    "\b\n"
+    "Examples:\n"
+    "  penstock topics describe orders\n"
+    "  penstock topics describe orders --all -o json"
+)
+_CONFIGURE_EXAMPLES: Final = (
+    "\b\n"
+    "Examples:\n"
+    "  penstock topics configure orders --set retention.ms=86400000\n"
+    "  penstock topics configure orders --unset retention.ms --set retention.bytes=1000000000"
+)
+
+
+@app.command("list", epilog=_LIST_EXAMPLES)
+def list_topics(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Include the broker's own topics.")
+    ] = False,
+    output_format: Output = Format.TABLE,
+    json: Json = False,
+) -> None:
+    """List the topics by name."""
+    from penstock.client import topics  # noqa: PLC0415 -- keeps --help fast
+
+    found = [topic for topic in topics.list_topics(bootstrap) if internal or not topic.internal]
+    if wants_json(output_format, json):
+        output.emit_json([_summary_json(topic) for topic in found])
+        return
+    output.emit_table(
+        {"TOPIC": "<", "PARTITIONS": ">", "REPLICAS": ">", "ID": "<"},
+        [(one.name, one.partitions, one.replication_factor, one.id or None) for one in found],
+    )
+
+
+@app.command("create", epilog=_CREATE_EXAMPLES)
+def create(
+    name: Name,
+    *,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="How many; -1 for the broker's default.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Copies of each partition; -1 for the broker's default.")
+    ] = -1,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", "-c", metavar="NAME=VALUE", help="Set a value; repeatable."),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    output_format: Output = Format.TABLE,
+    json: Json = False,
+) -> None:
+    """Create a topic and wait until it can be used."""
+    from penstock.client import topics  # noqa: PLC0415 -- keeps --help fast
+
+    made = topics.create_topic(
+        bootstrap,
+        name,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        configs=dict(parse_pairs("--config", config or [])),
+    )
+    if wants_json(output_format, json):
+        output.emit_json(_description_json(made, every_config=False))
+        return
+    count = output.format_count(made.summary.partitions, "partition")
+    copies = made.summary.replication_factor
+    output.message(f"created {name} with {count}, replication factor {copies}")
+
+
+@app.command("delete", epilog=_DELETE_EXAMPLES)
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the topics.")],
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Delete topics with everything in them.
+
+    Asks first; where there is no terminal to ask on, it needs --yes.
+    """
+    from penstock.client import topics  # noqa: PLC0415 -- keeps --help fast
+
+    if not yes:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            cause = "it cannot be undone, and there is no terminal to ask on"
+            raise UsageError(f"cannot delete {', '.join(names)}", cause, "add --yes")
+        for name in names:
+            _confirm(topics.describe_topic(bootstrap, name))
+    topics.delete_topics(bootstrap, names)
+    output.message(f"deleted {', '.join(names)}")
+
+
+@app.command("describe", epilog=_DESCRIBE_EXAMPLES)
+def describe(
+    name: Name,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Show configuration values that were not set, too.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    output_format: Output = Format.TABLE,
+    json: Json = False,
+) -> None:
+    """Show a topic's partitions, offsets and configuration."""
+    from penstock.client import topics  # noqa: PLC0415 -- keeps --help fast
+
+    found = topics.describe_topic(bootstrap, name)
+    if wants_json(output_format, json):
+        output.emit_json(_description_json(found, every_config=every))
+        return
+    summary = found.summary
+    output.emit(f"topic               {summary.name}" + (" (internal)" if summary.internal else ""))
+    output.emit(f"id                  {summary.id or '-'}")
+    output.emit(f"replication factor  {summary.replication_factor}")
+    output.emit("")
+    _emit_partitions(found.partitions)
+    output.emit("")
+    _emit_configs(found.configs, every=every)
+
+
+@app.command("configure", epilog=_CONFIGURE_EXAMPLES)
+def configure(
+    name: Name,
+    *,
+    set_values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Set a value; repeatable."),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Go back to the default; repeatable."),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    output_format: Output = Format.TABLE,
+    json: Json = False,
+) -> None:
+    """Change a topic's configuration.
+
+    All values change in one step or not at all; what is then in force is shown.
+    """
+    from penstock.client import topics  # noqa: PLC0415 -- keeps --help fast
+
+    values = dict(parse_pairs("--set", set_values or []))
+    names = unset or []
+    operation = f"cannot configure topic {name}"
+    if not (values or names):
+        remedy = "use --set NAME=VALUE or --unset NAME"
+        raise UsageError(operation, "there is nothing to change", remedy)
+    if both := sorted(set(values) & set(names)):
+        raise UsageError(operation, f"{both[0]} is to be set and unset", "use one of the two")
+    changed = topics.configure_topic(bootstrap, name, set_values=values, unset=names)
+    touched = [config for config in changed.configs if config.name in {*values, *names}]
+    if wants_json(output_format, json):
+        output.emit_json([_config_json(config) for config in touched])
+        return
+    _emit_configs(touched, every=True)
+
+
+def _confirm(topic: TopicDescription) -> None:
+    records = sum((one.latest or 0) - (one.earliest or 0) for one in topic.partitions)
+    question = f"delete {topic.summary.name} with {output.format_count(records, 'record')}?"
+    typer.confirm(question, abort=True, err=True)
+
+
+def _emit_partitions(partitions: list[PartitionState]) -> None:
+    columns = {"PARTITION": ">", "LEADER": ">", "REPLICAS": "<", "IN SYNC": "<"}
+    columns |= {"EARLIEST": ">", "LATEST": ">"}
+    output.emit_table(
+        columns,
+        [
+            (
+                one.index,
+                one.leader if one.leader >= 0 else None,
+                ",".join(map(str, one.replicas)),
+                ",".join(map(str, one.in_sync)),
+                one.earliest,
+                one.latest,
+            )
+            for one in partitions
+        ],
+    )
+
+
+def _emit_configs(configs: list[ConfigValue], *, every: bool) -> None:
+    shown = [config for config in configs if every or config.source == "topic"]
+    if not shown:
+        output.emit("no configuration is set; --all shows the values in force")
+        return
+    output.emit_table(
+        {"CONFIG": "<", "VALUE": "<", "FROM": "<"},
+        [(config.name, config.value, config.source) for config in shown],
+    )
+
+
+def _summary_json(topic: TopicSummary) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "id": topic.id or None,
+        "partition_count": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "internal": topic.internal,
+    }
+
+
+def _description_json(topic: TopicDescription, *, every_config: bool) -> dict[str, Any]:
+    partitions = [
+        {
+            "partition": one.index,
+            "leader": one.leader if one.leader >= 0 else None,
+            "replicas": one.replicas,
+            "in_sync": one.in_sync,
+            "earliest": one.earliest,
+            "latest": one.latest,
+        }
+        for one in topic.partitions
+    ]
+    configs = [one for one in topic.configs if every_config or one.source == "topic"]
+    return _summary_json(topic.summary) | {
+        "partitions": partitions,
+        "configs": [_config_json(config) for config in configs],
+    }
+
+
+def _config_json(config: ConfigValue) -> dict[str, Any]:
+    return {"name": config.name, "value": config.value, "from": config.source}

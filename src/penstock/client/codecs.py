@@ -1,0 +1,48 @@
+"""Our codecs inside kafka-python.
+
+It looks for three more libraries to compress and decompress with, none of which Penstock depends
+on: cramjam does all of it, behind the bounds of penstock.record.compression. This module puts those
+functions where kafka-python looks; nothing else of it is touched.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Final
+
+from penstock.record.compression import NAMES, compress, decompress
+
+_CODECS: Final = {name: code for code, name in NAMES.items() if name in ("snappy", "lz4", "zstd")}
+# The second and third have copied the functions of the first by the time we come.
+_MODULES: Final = ("kafka.codec", "kafka.record.default_records", "kafka.record.legacy_records")
+
+
+@functools.cache
+def install() -> None:
+    """Import kafka-python and make it use our codecs."""
+    with warnings.catch_warnings():
+        # It reads its schemas by a function that Python 3.11 and 3.12 call deprecated, which must
+        # not be the end of a program that turns warnings into errors.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        codec = importlib.import_module("kafka.codec")
+    for name in _CODECS:
+        # These globals are the libraries it looked for; a codec is available where one is set.
+        setattr(codec, name, getattr(codec, name) or True)
+    for module_name in _MODULES:
+        module = importlib.import_module(module_name)
+        for name, number in _CODECS.items():
+            # The old message format has no zstd.
+            if hasattr(module, f"{name}_encode"):
+                setattr(module, f"{name}_encode", _encoder(number))
+                setattr(module, f"{name}_decode", _decoder(number))
+
+
+def _encoder(codec: int) -> Callable[[bytes], bytes]:
+    return lambda data: compress(codec, bytes(data))
+
+
+def _decoder(codec: int) -> Callable[[bytes], bytes]:
+    return lambda data: decompress(codec, data)
