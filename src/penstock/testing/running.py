@@ -1,0 +1,61 @@
+"""A broker on a thread of the test's own process: real sockets, real files, a free port."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.config import Address, ServeSettings
+from penstock.server.app import Server, new_event_loop
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBroker:
+    """How to reach a broker that a test started."""
+
+    bootstrap: str
+    """For `bootstrap.servers`."""
+    data: Path
+    """Its data folder."""
+
+
+@contextmanager
+def broker(data: Path | None = None) -> Iterator[RunningBroker]:
+    """Run a broker for the length of a with block.
+
+    Args:
+        data: where it keeps its data; by default a folder that is removed afterwards. Give the same
+            folder to a second broker to see what a restart finds.
+    """
+    if data is not None:
+        with _running(data) as running:
+            yield running
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-") as folder,
+        _running(Path(folder)) as running,
+    ):
+        yield running
+
+
+@contextmanager
+def _running(data: Path) -> Iterator[RunningBroker]:
+    loop = new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="penstock-broker", daemon=True)
+    thread.start()
+    server = Server(ServeSettings(data=data, kafka=Address("127.0.0.1", 0)))
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result()
+        try:
+            yield RunningBroker(bootstrap=str(server.listening[0]), data=data)
+        finally:
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
