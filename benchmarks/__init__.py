@@ -1,0 +1,1 @@
+"""One script per question; each prints both sides and ends with the ratios."""

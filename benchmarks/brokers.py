@@ -1,0 +1,111 @@
+"""Penstock as a child process, as `tools.kafka.running_kafka` is for Kafka; topics on either."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from tools.kafka import (
+    START_TIMEOUT,
+    BrokerProcess,
+    KafkaError,
+    end_process,
+    wait_for_metadata,
+)
+
+TOPIC_TIMEOUT = 30.0
+
+_LISTENING = re.compile(r"^kafka listening on (\S+:\d+)$", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def running_penstock(folder: Path) -> Iterator[BrokerProcess]:
+    """A Penstock with its data in folder/data; it ends with the block, always.
+
+    It runs under this interpreter with every setting at its default. Killing it by its pid within
+    the block is allowed: what is dead by the end is left alone.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "penstock.log"
+    command = [sys.executable, "-m", "penstock", "serve", "--kafka", "127.0.0.1:0"]
+    command += ["--data", str(folder / "data")]
+    with log.open("wb") as output:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Ctrl-C is for us: the broker must live until the code in the with block has ended.
+            start_new_session=True,
+        )
+        try:
+            bootstrap = _wait_for_address(process, log, started)
+            seconds = wait_for_metadata(process, bootstrap, started, log)
+            yield BrokerProcess(bootstrap, process.pid, seconds)
+            if process.poll() is None:
+                end_process(process)
+                if process.returncode != 0:
+                    # A restart that is measured after this would not be one after an orderly stop.
+                    raise KafkaError(f"Penstock did not stop in order:\n{log.read_text()}")
+        finally:
+            end_process(process)
+
+
+def _wait_for_address(process: subprocess.Popen[bytes], log: Path, started: float) -> str:
+    """The address in the line that Penstock prints when it listens."""
+    while True:
+        ended = process.poll() is not None
+        text = log.read_text(errors="replace")
+        if found := _LISTENING.search(text):
+            return found[1]
+        if ended or time.perf_counter() - started > START_TIMEOUT:
+            state = f"ended with status {process.returncode}" if ended else "does not listen"
+            raise KafkaError(f"Penstock {state}:\n{text}")
+        time.sleep(0.002)
+
+
+def _admin(bootstrap: str) -> Any:
+    """A client for one call: one that is kept would look for the broker for ever after its end.
+
+    Quiet below errors: when it goes, librdkafka logs what it had not yet delivered to itself.
+    """
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int, config: Mapping[str, str] | None = None
+) -> None:
+    """Create the topic and wait until every partition of it has a leader."""
+    admin = _admin(bootstrap)
+    topic = NewTopic(name, partitions, 1, config=dict(config or {}))
+    _wait(admin.create_topics([topic]), "create")
+    deadline = time.monotonic() + TOPIC_TIMEOUT
+    while time.monotonic() < deadline:
+        found = admin.list_topics(name, TOPIC_TIMEOUT).topics[name].partitions
+        if len(found) == partitions and all(one.leader >= 0 for one in found.values()):
+            return
+        time.sleep(0.02)
+    raise KafkaError(f"topic {name} has no leaders after {TOPIC_TIMEOUT:.0f} s")
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Delete the topic and return when the broker has agreed; files may go later."""
+    admin = _admin(bootstrap)
+    _wait(admin.delete_topics([name]), "delete")
+
+
+def _wait(futures: Mapping[str, Any], operation: str) -> None:
+    for topic, future in futures.items():
+        try:
+            future.result(TOPIC_TIMEOUT)
+        except KafkaException as error:
+            raise KafkaError(f"could not {operation} topic {topic}: {error}") from error

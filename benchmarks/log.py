@@ -1,0 +1,355 @@
+"""The log beside a real Kafka: the same client, the same machine, the same run, taking turns.
+
+Penstock runs with its defaults (fsync before every acknowledgement) and, for the measures that say
+`os`, with topics of durability `os`, which is what Kafka itself promises. Kafka runs with its
+defaults. Every workload is a librdkafka client in a process of its own. Each number is the median
+of the rounds; the last lines hold the ratios of Penstock to Kafka against their bars, and the exit
+status is 1 if one is short. On a machine with 2 cores the whole takes about 14 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools import kafka
+from tools.kafka import BrokerProcess, KafkaError, running_kafka
+
+from benchmarks import workload
+from benchmarks.brokers import create_topic, delete_topic, running_penstock
+from benchmarks.report import Better, Verdict, conclude, preamble, progress, summary, table
+
+WORKLOADS = ("produce", "consume", "single", "end-to-end", "start")
+PARTITIONS = (1, 6)
+IN_FLIGHT = 64
+RATE = 1000
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of each workload: on two cores every timed part takes 2 to 4 s."""
+
+    records: dict[int, int]
+    """Record size to number of records."""
+    single: int
+    seconds: float
+    warm_up: float
+
+
+FULL = Scale({100: 4_000_000, 1000: 1_000_000}, single=30_000, seconds=5.0, warm_up=1.5)
+QUICK = Scale({100: 1_000_000, 1000: 300_000}, single=10_000, seconds=2.0, warm_up=1.0)
+# Not measured: both brokers get hot, in Kafka's case the JIT compiler.
+WARM_UP = Scale({100: 1_000_000, 1000: 100_000}, single=10_000, seconds=1.0, warm_up=0.5)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the things compared: a broker and the configuration of the topics on it."""
+
+    name: str
+    broker: str
+    config: dict[str, str] = field(default_factory=dict)
+
+
+KAFKA = Side("kafka", "kafka")
+PENSTOCK = Side("penstock", "penstock")
+PENSTOCK_OS = Side("penstock os", "penstock", {"penstock.durability": "os"})
+PENSTOCK_MEMORY = Side("penstock memory", "penstock", {"penstock.durability": "memory"})
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a measure has to reach: Penstock's median divided by Kafka's."""
+
+    measure: str
+    side: Side
+    better: Better
+    value: float
+
+
+def _bars(partitions: int) -> list[Bar]:
+    """The bars that hold for one partition and for six alike."""
+    more, less, suffix = Better.MORE, Better.LESS, f"-p{partitions}"
+    return [
+        Bar(f"produce-100B{suffix}", PENSTOCK, more, 1.2),
+        Bar(f"produce-1kB{suffix}", PENSTOCK, more, 1.05),
+        Bar(f"consume-100B{suffix}", PENSTOCK, more, 0.95),
+        Bar(f"consume-1kB{suffix}", PENSTOCK, more, 0.95),
+        Bar(f"single{suffix}", PENSTOCK, more, 3.0),
+        Bar(f"end-to-end-p50{suffix}", PENSTOCK, less, 2.0),
+        Bar(f"end-to-end-p99{suffix}", PENSTOCK, less, 0.5),
+        Bar(f"end-to-end-p50{suffix}", PENSTOCK_OS, less, 1.0),
+        Bar(f"end-to-end-p99{suffix}", PENSTOCK_OS, less, 0.3),
+        Bar(f"cpu{suffix}", PENSTOCK, less, 0.6),
+        Bar(f"cpu{suffix}", PENSTOCK_OS, less, 0.4),
+    ]
+
+
+BARS = [
+    *(bar for partitions in PARTITIONS for bar in _bars(partitions)),
+    Bar("memory", PENSTOCK, Better.LESS, 1 / 8),
+    Bar("start", PENSTOCK, Better.LESS, 0.25),
+]
+
+# How a measure is shown: unit, factor and digits, by how its name starts.
+_UNITS = (
+    ("produce-100B", "k records/s", 1e-3, 0),
+    ("consume-100B", "k records/s", 1e-3, 0),
+    ("produce-1kB", "MB/s", 1e-3, 0),
+    ("consume-1kB", "MB/s", 1e-3, 0),
+    ("single", "requests/s", 1, 0),
+    ("end-to-end", "ms", 1, 2),
+    ("cpu", "s", 1, 2),
+    ("memory", "MB", 1e-6, 0),
+    ("start", "s", 1, 2),
+)
+
+Samples = dict[tuple[str, str], list[float]]
+"""(measure, name of the side) to one number per round."""
+
+
+class Comparison:
+    """Runs the workloads on all sides in turn and keeps what they measured."""
+
+    def __init__(
+        self, brokers: dict[str, BrokerProcess], sides: list[Side], only: set[str]
+    ) -> None:
+        self.brokers = brokers
+        self.sides = sides
+        self.only = only
+        self.samples: Samples = defaultdict(list)
+        self.cpu: dict[tuple[str, str], float] = defaultdict(float)
+        self.memory: dict[str, int] = defaultdict(int)
+        self.topics = 0
+
+    def round(self, scale: Scale, order: list[Side]) -> None:
+        """Every workload once on every side, in that order of sides."""
+        self.cpu.clear()
+        self.memory.clear()
+        for partitions in PARTITIONS:
+            for size in scale.records:
+                for side in order:
+                    self._produce_and_consume(side, partitions, size, scale.records[size])
+            for side in order:
+                self._single(side, partitions, scale.single)
+            for side in order:
+                self._end_to_end(side, partitions, scale)
+        for key, seconds in self.cpu.items():
+            self.samples[key].append(seconds)
+        for name, bytes_used in self.memory.items():
+            self.samples["memory", name].append(bytes_used)
+
+    def _produce_and_consume(self, side: Side, partitions: int, size: int, records: int) -> None:
+        if not self.only & {"produce", "consume"}:
+            return
+        label = f"{'100B' if size == 100 else '1kB'}-p{partitions}"
+        with self._topic(side, partitions) as topic:
+            numbers = self._run(side, partitions, "produce", topic, records=records, size=size)
+            if "produce" in self.only:
+                self._keep(f"produce-{label}", side, numbers["rate"])
+            if "consume" in self.only:
+                parameters = {"partitions": partitions, "records": records}
+                numbers = self._run(side, partitions, "consume", topic, **parameters)
+                self._keep(f"consume-{label}", side, numbers["rate"])
+
+    def _single(self, side: Side, partitions: int, records: int) -> None:
+        if "single" not in self.only:
+            return
+        parameters = {"records": records, "outstanding": IN_FLIGHT}
+        with self._topic(side, partitions) as topic:
+            numbers = self._run(side, partitions, "single", topic, **parameters)
+        self._keep(f"single-p{partitions}", side, numbers["rate"])
+
+    def _end_to_end(self, side: Side, partitions: int, scale: Scale) -> None:
+        if "end-to-end" not in self.only:
+            return
+        parameters: dict[str, float] = {"partitions": partitions, "rate": RATE}
+        parameters |= {"seconds": scale.seconds, "warm_up": scale.warm_up}
+        with self._topic(side, partitions) as topic:
+            numbers = self._run(side, partitions, "end_to_end", topic, **parameters)
+        for share in ("p50", "p99"):
+            self._keep(f"end-to-end-{share}-p{partitions}", side, numbers[share])
+
+    @contextlib.contextmanager
+    def _topic(self, side: Side, partitions: int) -> Iterator[str]:
+        """A new topic for one workload, removed after it so that the disk does not fill."""
+        self.topics += 1
+        name = f"benchmark-{self.topics}"
+        bootstrap = self.brokers[side.broker].bootstrap
+        create_topic(bootstrap, name, partitions, side.config)
+        yield name
+        delete_topic(bootstrap, name)
+
+    def _run(
+        self, side: Side, partitions: int, name: str, topic: str, /, **parameters: float
+    ) -> workload.Numbers:
+        """One workload, with the broker's processor time and memory noted beside it."""
+        # Nobody's unwritten pages may be written at the other's expense.
+        os.sync()
+        broker = self.brokers[side.broker]
+        before = broker.cpu_seconds()
+        numbers = workload.run(name, bootstrap=broker.bootstrap, topic=topic, **parameters)
+        self.cpu[f"cpu-p{partitions}", side.name] += broker.cpu_seconds() - before
+        self.memory[side.broker] = max(self.memory[side.broker], broker.rss_bytes())
+        return numbers
+
+    def _keep(self, measure: str, side: Side, value: float) -> None:
+        self.samples[measure, side.name].append(value)
+        progress(f"  {measure}: {side.name} {_shown(measure, [value]).partition(' (')[0]}")
+
+
+def measure_start(samples: Samples, folder: Path, order: list[Side]) -> None:
+    """Start each broker once on an empty folder, until a client gets metadata."""
+    for side in order:
+        if side.name != side.broker:
+            continue  # another configuration of topics is not another start
+        with (
+            tempfile.TemporaryDirectory(dir=folder) as empty,
+            _start(side.broker, Path(empty)) as (broker),
+        ):
+            samples["start", side.name].append(broker.start_seconds)
+            progress(f"  start: {side.name} {broker.start_seconds:.2f} s")
+
+
+def _start(broker: str, folder: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
+    return running_kafka(folder) if broker == "kafka" else running_penstock(folder)
+
+
+def measure(folder: Path, sides: list[Side], only: set[str], rounds: int, scale: Scale) -> Samples:
+    """All rounds; who begins changes from round to round."""
+    with contextlib.ExitStack() as stack:
+        brokers: dict[str, BrokerProcess] = {}
+        for name in sorted({side.broker for side in sides}):
+            progress(f"starting {name}")
+            brokers[name] = stack.enter_context(_start(name, folder / name))
+        comparison = Comparison(brokers, sides, only)
+        samples = comparison.samples
+        if only != {"start"}:
+            progress("warm-up, not measured")
+            comparison.round(WARM_UP, sides)
+            samples.clear()
+        for number in range(rounds):
+            progress(f"round {number + 1} of {rounds}")
+            order = sides if number % 2 == 0 else sides[::-1]
+            comparison.round(scale, order)
+            if "start" in only:
+                measure_start(samples, folder, order)
+    return samples
+
+
+# ---- showing ---------------------------------------------------------------------------------
+
+
+def _unit(measure_name: str) -> tuple[str, float, int]:
+    for start, unit, factor, digits in _UNITS:
+        if measure_name.startswith(start):
+            return unit, factor, digits
+    raise KeyError(measure_name)
+
+
+def _shown(measure_name: str, samples: list[float]) -> str:
+    unit, factor, digits = _unit(measure_name)
+    text = summary(samples, factor, digits)
+    return f"{text} {unit}" if len(samples) > 1 else f"{text.partition(' ')[0]} {unit}"
+
+
+def show(samples: Samples, sides: list[Side]) -> None:
+    """The table of medians with their spread."""
+    rows = []
+    for name in dict.fromkeys(name for name, _ in samples):
+        unit, factor, digits = _unit(name)
+        values = [samples.get((name, side.name), []) for side in sides]
+        cells = [summary(value, factor, digits) if value else "-" for value in values]
+        rows.append([f"{name}, {unit}", *cells])
+    table(["median (smallest-largest)", *(side.name for side in sides)], rows)
+
+
+def verdicts(samples: Samples, only: set[str]) -> list[Verdict]:
+    """Every bar for which both sides were measured."""
+    found = []
+    complete = only >= set(WORKLOADS) - {"start"}
+    for bar in BARS:
+        ours = samples.get((bar.measure, bar.side.name))
+        theirs = samples.get((bar.measure, KAFKA.name))
+        if not ours or not theirs:
+            continue
+        if bar.measure.startswith(("cpu", "memory")) and not complete:
+            continue  # these bars are about the whole of the work
+        durability = "-os" if bar.side is PENSTOCK_OS else ""
+        ratio = statistics.median(ours) / statistics.median(theirs)
+        found.append(Verdict(f"{bar.measure}{durability}", ratio, bar.better, bar.value))
+    return found
+
+
+# ---- command line ----------------------------------------------------------------------------
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.log",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, help="rounds to take the median of (default: 5)")
+    parser.add_argument(
+        "--quick", action="store_true", help="2 short rounds: a first look, not evidence"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=WORKLOADS,
+        help="only this workload, may be repeated; processor time and memory get no verdict then",
+    )
+    parser.add_argument(
+        "--alone", action="store_true", help="Penstock without Kafka: numbers but no ratios"
+    )
+    parser.add_argument(
+        "--memory", action="store_true", help="also topics of durability 'memory', for the guide"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("/var/tmp"),
+        help="where the data goes for the time of the run; on a real disk (default: %(default)s)",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the command line; the exit status."""
+    options = _options()
+    kafka.exit_on_sigterm()
+    only = set(options.only or WORKLOADS)
+    sides = [PENSTOCK, PENSTOCK_OS]
+    if not options.alone:
+        sides.insert(0, KAFKA)
+    if options.memory:
+        sides.append(PENSTOCK_MEMORY)
+    versions = []
+    if not options.alone:
+        versions = [f"kafka      {kafka.VERSION}, {kafka.java_version()}"]
+    try:
+        preamble("benchmarks.log", options.folder, versions)
+        scale = QUICK if options.quick else FULL
+        rounds = options.rounds or (2 if options.quick else 5)
+        with tempfile.TemporaryDirectory(dir=options.folder, prefix="penstock-bench-") as folder:
+            samples = measure(Path(folder), sides, only, rounds, scale)
+    except (KafkaError, workload.WorkloadError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    show(samples, sides)
+    return conclude(verdicts(samples, only))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

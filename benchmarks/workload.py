@@ -1,0 +1,404 @@
+"""What clients do to a broker, each workload in a process of its own.
+
+A benchmark calls `run("produce", ...)`; this module starts itself as a child process, does the work
+there with librdkafka (confluent-kafka) and hands back the numbers. The child's processor time and
+interpreter lock are thus never the harness's, and every workload starts from the same client state.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+
+Numbers = dict[str, float]
+
+TIME_LIMIT = 180.0
+"""Seconds after which a workload counts as hung."""
+
+STALL_LIMIT = 30.0
+"""Seconds without any progress after which a workload gives up by itself."""
+
+
+class WorkloadError(Exception):
+    """The workload did not do what it should have; its numbers would mean nothing."""
+
+
+def run(name: str, **parameters: str | int | float) -> Numbers:
+    """Do the workload of that name in a child process and return what it measured."""
+    child = start(name, **parameters)
+    try:
+        output, problems = child.communicate(timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        raise WorkloadError(f"workload {name} {parameters} hangs") from None
+    finally:
+        child.kill()
+        child.wait()
+    if child.returncode:
+        raise WorkloadError(f"workload {name} {parameters} failed:\n{problems}")
+    numbers: Numbers = json.loads(output)
+    return numbers
+
+
+def start(name: str, **parameters: str | int | float) -> subprocess.Popen[str]:
+    """Start the workload of that name in a child process, which is the caller's to end."""
+    command = [sys.executable, "-m", "benchmarks.workload", name, json.dumps(parameters)]
+    root = Path(__file__).resolve().parent.parent
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=root, stdout=pipe, stderr=pipe, text=True)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which that share of the ordered values lies (nearest rank)."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+# ---- clients ---------------------------------------------------------------------------------
+
+
+class _Failures:
+    """Counts records that were not delivered; with only errors reported this costs nothing else."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+
+    def __call__(self, error: object, _: object) -> None:
+        if error is not None:
+            self.count += 1
+            self.first = self.first or str(error)
+
+    def check(self, left: int) -> None:
+        if self.count or left:
+            raise WorkloadError(f"{self.count} records failed ({self.first}), {left} unanswered")
+
+
+def _producer(bootstrap: str, **settings: Any) -> Any:
+    return Producer({"bootstrap.servers": bootstrap, "acks": "all"} | settings)
+
+
+def _consumer(bootstrap: str, topic: str, partitions: int, **settings: Any) -> Any:
+    """A consumer at the start of every partition; assigned, so that no group has to be formed."""
+    base: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "benchmark",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+    }
+    consumer = Consumer(base | settings)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    return consumer
+
+
+def _value(message: Message) -> bytes:
+    error = message.error()
+    if error is not None:
+        raise KafkaException(error)
+    value: bytes = message.value()
+    return value
+
+
+# ---- workloads -------------------------------------------------------------------------------
+
+
+def produce(bootstrap: str, topic: str, records: int, size: int) -> Numbers:
+    """As many records as the client can send: acks=all, linger 5 ms; until the last is answered."""
+    failures = _Failures()
+    producer = _producer(
+        bootstrap,
+        **{
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 300_000,
+            "queue.buffering.max.kbytes": 1_048_576,
+            "delivery.report.only.error": True,
+            "on_delivery": failures,
+        },
+    )
+    producer.list_topics(topic)  # connect and learn the leaders before the clock starts
+    value = bytes(size)
+    send = producer.produce
+    started = time.perf_counter()
+    for _ in range(records):
+        try:
+            send(topic, value)
+        except BufferError:
+            producer.poll(0.005)
+            _send_when_possible(producer, topic, value)
+    left = producer.flush(STALL_LIMIT)
+    seconds = time.perf_counter() - started
+    failures.check(left)
+    return {"seconds": seconds, "rate": records / seconds}
+
+
+def _send_when_possible(producer: Any, topic: str, value: bytes) -> None:
+    deadline = time.monotonic() + STALL_LIMIT
+    while True:
+        try:
+            producer.produce(topic, value)
+            return
+        except BufferError:
+            if time.monotonic() > deadline:
+                raise WorkloadError("the broker takes no records") from None
+            producer.poll(0.005)
+
+
+def consume(bootstrap: str, topic: str, partitions: int, records: int) -> Numbers:
+    """Read the topic from its start as fast as the client can, timed from the first record.
+
+    librdkafka's default queues hide the broker (100 B records come at a fifth of the speed from any
+    broker), so they are widened as far as is useful.
+    """
+    consumer = _consumer(
+        bootstrap,
+        topic,
+        partitions,
+        **{
+            "queued.min.messages": 1_000_000,
+            "queued.max.messages.kbytes": 1_048_576,
+            "fetch.queue.backoff.ms": 1,
+        },
+    )
+    first = consumer.consume(1, STALL_LIMIT)
+    started = time.perf_counter()
+    seen = len(first)
+    while seen < records:
+        # Never more than are left: it would wait for them.
+        messages = consumer.consume(min(10_000, records - seen), STALL_LIMIT)
+        if not messages:
+            raise WorkloadError(f"no record for {STALL_LIMIT:.0f} s; {seen} of {records} seen")
+        _value(messages[-1])
+        seen += len(messages)
+    seconds = time.perf_counter() - started
+    consumer.close()
+    return {"seconds": seconds, "rate": records / seconds}
+
+
+def single(bootstrap: str, topic: str, records: int, outstanding: int) -> Numbers:
+    """One record per request: every record is sent by itself, with so many unanswered at a time."""
+    answered = 0
+    failures = _Failures()
+
+    def delivered(error: object, message: object) -> None:
+        nonlocal answered
+        answered += 1
+        failures(error, message)
+
+    producer = _producer(
+        bootstrap,
+        **{
+            "linger.ms": 0,
+            "batch.num.messages": 1,
+            "max.in.flight.requests.per.connection": outstanding,
+            "enable.idempotence": False,
+            "socket.nagle.disable": True,
+            "on_delivery": delivered,
+        },
+    )
+    producer.list_topics(topic)
+    value = bytes(100)
+    started = time.perf_counter()
+    sent = 0
+    while answered < records:
+        while sent < records and sent - answered < outstanding:
+            producer.produce(topic, value)
+            sent += 1
+        if not producer.poll(STALL_LIMIT):
+            raise WorkloadError(f"no answer for {STALL_LIMIT:.0f} s")
+    seconds = time.perf_counter() - started
+    failures.check(0)
+    return {"seconds": seconds, "rate": records / seconds}
+
+
+_STAMP = struct.Struct("<d")
+
+
+class _Reader(threading.Thread):
+    """Consumes in the background and keeps the delay of every record, in milliseconds."""
+
+    def __init__(self, consumer: Any, records: int) -> None:
+        super().__init__(daemon=True)
+        self.consumer = consumer
+        self.records = records
+        self.delays: list[float] = []
+        self.problem: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            quiet_since = time.monotonic()
+            while len(self.delays) < self.records:
+                message = self.consumer.poll(0.5)
+                now = time.perf_counter()
+                if message is not None:
+                    (sent,) = _STAMP.unpack_from(_value(message))
+                    self.delays.append((now - sent) * 1000)
+                    quiet_since = time.monotonic()
+                elif time.monotonic() - quiet_since > STALL_LIMIT:
+                    raise WorkloadError(f"no record for {STALL_LIMIT:.0f} s")
+        except BaseException as problem:  # handed to the thread that waits for us
+            self.problem = problem
+
+
+def end_to_end(
+    bootstrap: str, topic: str, partitions: int, rate: int, seconds: float, warm_up: float
+) -> Numbers:
+    """Records at a steady rate, one by one: from before produce() until the consumer has them."""
+    quick = {"socket.nagle.disable": True}
+    failures = _Failures()
+    producer = _producer(
+        bootstrap,
+        **quick,
+        **{"linger.ms": 0, "delivery.report.only.error": True, "on_delivery": failures},
+    )
+    producer.list_topics(topic)
+    records = int(rate * (seconds + warm_up))
+    reader = _Reader(_consumer(bootstrap, topic, partitions, **quick), records)
+    reader.start()
+    time.sleep(0.3)  # the consumer connects; what is slow after that is the warm-up's part
+    padding = bytes(100 - _STAMP.size)
+    started = time.perf_counter()
+    for number in range(records):
+        wait = started + number / rate - time.perf_counter()
+        if wait > 0:
+            time.sleep(wait)
+        producer.produce(topic, _STAMP.pack(time.perf_counter()) + padding)
+        producer.poll(0)
+    failures.check(producer.flush(STALL_LIMIT))
+    reader.join(STALL_LIMIT)
+    if reader.problem is not None or reader.is_alive():
+        raise WorkloadError(f"the consumer stopped after {len(reader.delays)}: {reader.problem}")
+    # Order of arrival is order of sending but for what crosses between partitions.
+    measured = sorted(reader.delays[int(rate * warm_up) :])
+    return {
+        "p50": percentile(measured, 0.50),
+        "p99": percentile(measured, 0.99),
+        "p999": percentile(measured, 0.999),
+        "max": measured[-1],
+        "samples": len(measured),
+    }
+
+
+def steady(bootstrap: str, topic: str, partitions: int, rate: int, records: int) -> Numbers:
+    """Produce at a steady rate while a consumer follows: the same requests on a busy machine.
+
+    The batches depend on the rate and on the linger time only, so that processor time per record
+    can be compared between brokers in different states. Records are consumed from the end.
+    """
+    failures = _Failures()
+    producer = _producer(
+        bootstrap,
+        **{
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 300_000,
+            "delivery.report.only.error": True,
+            "on_delivery": failures,
+        },
+    )
+    producer.list_topics(topic)
+    consumer = _tail(bootstrap, topic, partitions)
+    reader = _Counter(consumer, records)
+    reader.start()
+    value = bytes(100)
+    step = rate // 200  # 5 ms
+    started = time.perf_counter()
+    for number in range(0, records, step):
+        wait = started + number / rate - time.perf_counter()
+        if wait > 0:
+            time.sleep(wait)
+        for _ in range(min(step, records - number)):
+            producer.produce(topic, value)
+        producer.poll(0)
+    failures.check(producer.flush(STALL_LIMIT))
+    reader.join(STALL_LIMIT)
+    seconds = time.perf_counter() - started
+    if reader.problem is not None or reader.is_alive():
+        raise WorkloadError(f"the consumer stopped after {reader.seen}: {reader.problem}")
+    return {"seconds": seconds, "rate": records / seconds}
+
+
+def _tail(bootstrap: str, topic: str, partitions: int) -> Any:
+    """A consumer at the present end of every partition, by offset: nothing sent later is missed."""
+    consumer = _consumer(bootstrap, topic, partitions, **{"fetch.queue.backoff.ms": 1})
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(topic, number), STALL_LIMIT)[1]
+        for number in range(partitions)
+    ]
+    consumer.assign([TopicPartition(topic, number, end) for number, end in enumerate(ends)])
+    return consumer
+
+
+class _Counter(threading.Thread):
+    """Consumes in the background until so many records were seen."""
+
+    def __init__(self, consumer: Any, records: int) -> None:
+        super().__init__(daemon=True)
+        self.consumer = consumer
+        self.records = records
+        self.seen = 0
+        self.problem: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while self.seen < self.records:
+                messages = self.consumer.consume(10_000, 0.05)
+                if messages:
+                    _value(messages[-1])
+                    self.seen += len(messages)
+        except BaseException as problem:  # handed to the thread that waits for us
+            self.problem = problem
+
+
+def burst(bootstrap: str, topic: str, partitions: int, rounds: int) -> Numbers:
+    """One record to every partition at once, again when all are answered; the delay of each."""
+    delays: list[float] = []
+    rounds_ms: list[float] = []
+    failures = _Failures()
+    producer = _producer(bootstrap, **{"linger.ms": 0, "socket.nagle.disable": True})
+    producer.list_topics(topic)
+    value = bytes(100)
+    for _ in range(rounds):
+        started = time.perf_counter()
+
+        def delivered(error: object, message: object, since: float = started) -> None:
+            delays.append((time.perf_counter() - since) * 1000)
+            failures(error, message)
+
+        for number in range(partitions):
+            producer.produce(topic, value, partition=number, on_delivery=delivered)
+        failures.check(producer.flush(STALL_LIMIT))
+        rounds_ms.append((time.perf_counter() - started) * 1000)
+    # The first round opens files and learns leaders; it is kept apart, not thrown away.
+    steady_delays = sorted(delays[partitions:]) or sorted(delays)
+    return {
+        "p50": percentile(steady_delays, 0.50),
+        "p99": percentile(steady_delays, 0.99),
+        "max": steady_delays[-1],
+        "first": rounds_ms[0],
+    }
+
+
+_WORKLOADS: dict[str, Callable[..., Numbers]] = {
+    "produce": produce,
+    "consume": consume,
+    "single": single,
+    "end_to_end": end_to_end,
+    "steady": steady,
+    "burst": burst,
+}
+
+
+def main() -> None:
+    """The child's side: the workload's name and parameters as arguments, its numbers as JSON."""
+    name, parameters = sys.argv[1:]
+    print(json.dumps(_WORKLOADS[name](**json.loads(parameters))))
+
+
+if __name__ == "__main__":
+    main()

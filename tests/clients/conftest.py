@@ -1,0 +1,69 @@
+"""Fixtures of the client tests.
+
+Every test takes `broker` and so runs on Penstock and on a real Kafka, with the same assertions.
+Only `test_smoke` of each client, on Penstock, is free of the marker `compat`; `-k on-penstock` and
+`-k on-kafka` select one broker.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+
+import pytest
+from tests.clients.brokers import RUNNERS, Broker
+from tests.clients.contract import MakeTopic, NewName
+from tests.clients.wire import Wire
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param("penstock", id="on-penstock"),
+        pytest.param("kafka", id="on-kafka", marks=pytest.mark.compat),
+    ],
+)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    with RUNNERS[request.param](tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture
+def wire(broker: Broker) -> Iterator[Wire]:
+    with broker.wire() as connection:
+        yield connection
+
+
+@pytest.fixture
+def new_name(request: pytest.FixtureRequest) -> NewName:
+    """Names of topics that do not exist yet and tell which test they are from."""
+    test = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.originalname)[:60]
+    return lambda: f"{test}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def make_topic(wire: Wire, new_name: NewName) -> MakeTopic:
+    """Create topics, ready to use."""
+
+    def make(partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        name = new_name()
+        wire.create_topic(name, partitions, configs)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def compaction(broker: Broker) -> None:
+    """For tests of compacted topics, which make sense only where there can be any."""
+    if not broker.offers_compaction():
+        pytest.skip("the broker refuses cleanup.policy=compact: it does not compact yet")
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    """A topic with one partition and default settings."""
+    return make_topic()

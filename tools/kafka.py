@@ -1,0 +1,416 @@
+"""A real Apache Kafka beside Penstock: the peer that tests and benchmarks compare with.
+
+`python -m tools.kafka install` fetches it with Maven into the user's cache folder, once;
+`python -m tools.kafka run` runs one in the foreground until Ctrl-C. In code, `running_kafka` is one
+node in KRaft mode (broker and controller in one process) on free loopback ports with Kafka's own
+default settings, and `java_tool` runs one of its command-line tools.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+VERSION = "4.3.1"
+JAVA_PACKAGE = "openjdk-17-jre-headless"
+MAVEN_PACKAGE = "maven"
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 20.0
+
+# The binding must be of the slf4j line that Kafka is built with. `simple` and not `nop`, so that a
+# broker that does not start can say why; both are silent at the levels used below.
+_ARTIFACTS = (
+    ("org.apache.kafka", "kafka_2.13", VERSION),
+    ("org.apache.kafka", "kafka-tools", VERSION),
+    ("org.slf4j", "slf4j-simple", "1.7.36"),
+)
+
+# What Kafka's own start script gives to the JVM: a comparison with anything else would be unfair.
+_BROKER_JVM = (
+    "-server",
+    "-Xms1g",
+    "-Xmx1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+
+class KafkaError(Exception):
+    """Kafka could not be installed, started or used; the message says what to do."""
+
+
+# ---- a broker as a process -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BrokerProcess:
+    """A running broker and what the kernel knows about it; Kafka here, Penstock in benchmarks."""
+
+    bootstrap: str
+    """host:port for clients."""
+    pid: int
+    start_seconds: float
+    """From starting the process until a client got metadata."""
+
+    def cpu_seconds(self) -> float:
+        """Processor time used so far, user and system, of the broker and its child processes."""
+        ticks = 0
+        for pid in _family(self.pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                # The name in field 2 may hold spaces; everything after its bracket is numbers.
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                # utime and stime, and the same of children that have ended and been waited for.
+                ticks += sum(int(field) for field in fields[11:15])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def rss_bytes(self) -> int:
+        """Resident memory now, of the broker and its child processes."""
+        pages = 0
+        for pid in _family(self.pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+KafkaProcess = BrokerProcess
+
+
+def _family(pid: int) -> list[int]:
+    """The process and all its living descendants."""
+    found = [pid]
+    for parent in found:  # grows while it is walked
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += [int(child) for child in children.read_text().split()]
+    return found
+
+
+def metadata_answers(address: str, timeout: float = 1.0) -> bool:
+    """Whether the broker at host:port answers a Metadata request for all topics with a broker.
+
+    By hand and not through a client library: those wait between attempts for longer than what is
+    measured with this.
+    """
+    host, _, port = address.rpartition(":")
+    # Key 3, version 1, correlation id 7, client id "probe"; topics null, which means all of them.
+    request = struct.pack(">hhih5si", 3, 1, 7, 5, b"probe", -1)
+    try:
+        with socket.create_connection((host, int(port)), timeout) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            with connection.makefile("rb") as stream:
+                head = stream.read(12)
+                if len(head) < 12:
+                    return False
+                size, correlation, brokers = struct.unpack(">iii", head)
+                complete = len(stream.read(size - 8)) == size - 8
+                return bool(complete and correlation == 7 and brokers > 0)
+    except OSError:
+        return False
+
+
+def wait_for_metadata(
+    process: subprocess.Popen[bytes], address: str, started: float, log: Path
+) -> float:
+    """Seconds from started (time.perf_counter) until metadata is answered.
+
+    Raises:
+        KafkaError: the process ended or did not answer in time; the message ends with its log.
+    """
+    while not metadata_answers(address):
+        if process.poll() is not None:
+            raise KafkaError(f"broker ended with status {process.returncode}:\n{_tail(log)}")
+        if time.perf_counter() - started > START_TIMEOUT:
+            raise KafkaError(f"broker did not answer within {START_TIMEOUT:.0f} s:\n{_tail(log)}")
+        time.sleep(0.002)
+    return time.perf_counter() - started
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Ask the process to stop; kill it when it does not within the time limit."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _tail(log: Path, lines: int = 20) -> str:
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return "\n".join(text.splitlines()[-lines:]) or "(nothing in its log)"
+
+
+# ---- installing ------------------------------------------------------------------------------
+
+
+def install_folder() -> Path:
+    """Where this version of Kafka is, or will be, kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "penstock" / f"kafka-{VERSION}"
+
+
+def install() -> Path:
+    """Fetch Kafka unless it is there, and Java and Maven with it where that is possible.
+
+    Returns the folder of jars. Safe to call from several processes at once.
+    """
+    folder = install_folder()
+    if folder.is_dir():
+        _need("java", JAVA_PACKAGE)
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():  # another process may have been first
+            _need("java", JAVA_PACKAGE)
+            _need("mvn", MAVEN_PACKAGE)
+            _fetch(folder)
+    return folder
+
+
+def _need(program: str, package: str) -> None:
+    """Make sure that the program is there: install its package where we may, else say so."""
+    if shutil.which(program):
+        return
+    if not (shutil.which("apt-get") and os.geteuid() == 0):
+        raise KafkaError(
+            f"'{program}' is not installed, and Kafka needs it. "
+            f"Debian and Ubuntu: apt-get install {JAVA_PACKAGE} {MAVEN_PACKAGE}; "
+            "elsewhere: a Java 17 (or newer) runtime and Apache Maven, both on the PATH."
+        )
+    _say(f"installing {package} with apt-get ...")
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    get = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
+    for command in ([*get, "update"], [*get, "install", "-y", "--no-install-recommends", package]):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise KafkaError(f"'{' '.join(command)}' failed:\n{done.stdout}{done.stderr}")
+    if not shutil.which(program):
+        raise KafkaError(f"package {package} is installed, but there is no '{program}'")
+
+
+def _fetch(folder: Path) -> None:
+    """Have Maven copy the jars to a temporary folder, then give that its name in one step."""
+    _say(f"fetching Kafka {VERSION} with Maven (about 55 MB, once) ...")
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        work = Path(temporary)
+        jars = work / "jars"
+        (work / "pom.xml").write_text(_pom())
+        command = ["mvn", "--batch-mode", "--quiet", "-f", str(work / "pom.xml")]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode or not any(jars.glob(f"kafka_2.13-{VERSION}.jar")):
+            raise KafkaError(f"Maven could not fetch Kafka {VERSION}:\n{done.stdout}{done.stderr}")
+        count = len(list(jars.iterdir()))
+        jars.rename(folder)
+    _say(f"Kafka {VERSION}: {count} jars in {time.monotonic() - started:.0f} s")
+
+
+def _pom() -> str:
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, artifact, version in _ARTIFACTS
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>penstock</groupId>"
+        "<artifactId>kafka-peer</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies></project>\n"
+    )
+
+
+# ---- running ---------------------------------------------------------------------------------
+
+
+def class_path() -> str:
+    """The Java class path of Kafka and its tools; installs them on first use."""
+    return f"{install()}/*"
+
+
+def java_version() -> str:
+    """The first line of what the Java runtime says about itself."""
+    _need("java", JAVA_PACKAGE)
+    done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
+    return (done.stderr or done.stdout).splitlines()[0]
+
+
+def java_tool(
+    main_class: str,
+    *args: str,
+    input: str | None = None,  # named as in subprocess.run, which it is passed on to
+    timeout: float = 120.0,
+    check: bool = True,
+    heap: str = "512m",
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's Java programs, such as org.apache.kafka.tools.ProducerPerformance.
+
+    Raises:
+        KafkaError: check is set and the program failed; the message holds its output.
+    """
+    command = ["java", f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+    command += ["-cp", class_path(), main_class, *args]
+    done = subprocess.run(
+        command, input=input, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    if check and done.returncode:
+        output = done.stdout + done.stderr
+        raise KafkaError(f"{main_class} ended with status {done.returncode}:\n{output}")
+    return done
+
+
+@contextlib.contextmanager
+def running_kafka(
+    folder: Path, *, overrides: dict[str, str] | None = None
+) -> Iterator[KafkaProcess]:
+    """A Kafka with its data in folder, formatted on first use; it ends with the block, always.
+
+    Args:
+        folder: Where data, configuration and log go; a second run continues with the same data.
+        overrides: Broker settings in Kafka's names, such as message.max.bytes.
+    """
+    jars = class_path()
+    folder.mkdir(parents=True, exist_ok=True)
+    port, controller_port = _free_ports(2)
+    config = folder / "server.properties"
+    log = folder / "kafka.log"
+    settings = _settings(folder, port, controller_port) | (overrides or {})
+    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    cluster_id = _cluster_id(folder)
+    java_tool(
+        "kafka.tools.StorageTool",
+        *("format", "--ignore-formatted", "-t", cluster_id, "-c", str(config)),
+    )
+    command = ["java", *_BROKER_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    command += ["-cp", jars, "kafka.Kafka", str(config)]
+    with log.open("ab") as output:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Ctrl-C is for us: the broker must live until the code in the with block has ended.
+            start_new_session=True,
+        )
+        try:
+            bootstrap = f"127.0.0.1:{port}"
+            seconds = wait_for_metadata(process, bootstrap, started, log)
+            yield KafkaProcess(bootstrap, process.pid, seconds)
+        finally:
+            end_process(process)
+
+
+def _settings(folder: Path, port: int, controller_port: int) -> dict[str, str]:
+    """One node on loopback; everything that is not about being one node stays Kafka's default."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(folder / "data"),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+    }
+
+
+def _cluster_id(folder: Path) -> str:
+    """The id that the folder was formatted with, or a new one in Kafka's form."""
+    kept = folder / "cluster-id"
+    if not kept.exists():
+        # A leading dash would be taken for an option by the tool that formats the folder.
+        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        kept.write_text(identity.replace("-", "A"))
+    return kept.read_text()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago; held together, so that they differ."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in held]
+
+
+# ---- command line ----------------------------------------------------------------------------
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def exit_on_sigterm() -> None:
+    """Turn SIGTERM into SystemExit, so that context managers end the processes they started."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+def _run(folder: Path) -> None:
+    with running_kafka(folder) as kafka:
+        try:
+            print(f"kafka listening on {kafka.bootstrap}", flush=True)
+            print(f"ready (after {kafka.start_seconds:.1f} s; Ctrl-C ends it)", flush=True)
+            while Path(f"/proc/{kafka.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            return
+        raise KafkaError(f"Kafka ended by itself:\n{_tail(folder / 'kafka.log')}")
+
+
+def main() -> int:
+    """Run the command line; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.kafka", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("install", help="fetch Kafka into the user's cache folder, once")
+    run = commands.add_parser("run", help="run Kafka in the foreground until Ctrl-C")
+    run.add_argument("--data", type=Path, help="keep its data here (default: thrown away)")
+    options = parser.parse_args()
+    exit_on_sigterm()
+    try:
+        if options.command == "install":
+            print(f"Kafka {VERSION} is in {install()}")
+        elif options.data:
+            _run(options.data)
+        else:
+            with tempfile.TemporaryDirectory(prefix="penstock-kafka-") as folder:
+                _run(Path(folder))
+    except KafkaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
