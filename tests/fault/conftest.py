@@ -1,0 +1,24 @@
+"""Limits small enough that a short history meets them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints and rewritten journals within a few dozen batches."""
+    monkeypatch.setattr("penstock.log.partition.CHECKPOINT_BATCHES", 3)
+    monkeypatch.setattr("penstock.log.positions._REWRITE_BYTES", 300)
+    monkeypatch.setattr("penstock.log.catalog._REWRITE_BYTES", 300)
+
+
+@pytest.fixture(autouse=True)
+def silence() -> Iterator[None]:
+    """A thousand crashes log ten thousand warnings."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

@@ -1,0 +1,115 @@
+"""Crash at every file-system operation of a history, under every policy, and open again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.fault.findings import Findings
+from tests.fault.histories import Life
+
+from penstock.testing.faulty import CHANGES, Crash
+from penstock.testing.power_failure import POWER_FAILURES, Keep
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(1200)]
+
+
+def crashes(seed: int, *, every: int = 1, unsafe: bool = False) -> Iterator[tuple[int, Life]]:
+    """The history, cut off at every operation; the last one is not cut off."""
+    whole = Life(seed)
+    whole.play()
+    for number in range(1, whole.files.operations + 2, every):
+        life = Life(seed)
+        life.unsafe = unsafe
+        life.files.crash_at = number
+        life.play()
+        yield number, life
+
+
+def test_the_history_is_long_and_touches_everything() -> None:
+    life = Life(1)
+    life.play()
+    assert {line.split()[1] for line in life.files.trace} == CHANGES
+    acked = [s for f in life.oracle.partitions.values() for s in f.sent.values()]
+    assert sum(sent.acked_at is not None for sent in acked) > 40
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_crash_at_every_operation(seed: int) -> None:
+    """What the next life finds, and whether what that one adds outlives a power failure."""
+    findings = Findings()
+    for number, crashed in crashes(seed):
+        for policy in Keep:
+            life = crashed.after_crash(policy, number)
+            with findings.note(f"crash at {number}, {policy}, seed {seed}", life):
+                life.start().check()
+            if life.machine is None or life.machine.damaged:
+                continue
+            with findings.note(f"crash at {number}, {policy}, seed {seed}, going on", life):
+                life.go_on()
+            last = life.after_crash(Keep.NOTHING, number)
+            with findings.note(f"crash at {number}, {policy}, then off, seed {seed}", last):
+                last.start().check()
+    findings.must_be_none()
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_with_one_sync_for_many_files(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.log.commit.SYNC_ONE_BY_ONE_MAX", 0)
+    findings = Findings()
+    for number, crashed in crashes(seed):
+        for policy in (Keep.NOTHING, Keep.PAGES_512, Keep.EVERYTHING):
+            life = crashed.after_crash(policy, number)
+            with findings.note(f"crash at {number}, {policy}, seed {seed}", life):
+                life.start().check()
+                life.go_on()
+    findings.must_be_none()
+
+
+@pytest.mark.parametrize("second", [Keep.NOTHING, Keep.PAGES_512, Keep.EVERYTHING])
+@pytest.mark.parametrize("first", [Keep.PAGES_512, Keep.TORN_4096, Keep.ZEROS, Keep.EVERYTHING])
+def test_crash_at_every_operation_of_the_recovery(first: Keep, second: Keep) -> None:
+    findings = Findings()
+    for number, crashed in crashes(7, every=13):
+        operations = 0
+        while True:
+            operations += 1
+            where = f"crash at {number}, {first}, in recovery at {operations}, {second}"
+            life = crashed.after_crash(first, number)
+            life.files.crash_at = operations
+            try:
+                life.start()
+                break
+            except Crash:
+                pass
+            except Exception as error:
+                with findings.note(where, life):
+                    raise error
+                break
+            life = life.after_crash(second, operations)
+            with findings.note(where, life):
+                life.start().check()
+                life.go_on()
+    findings.must_be_none()
+
+
+@pytest.mark.parametrize("policy", POWER_FAILURES)
+def test_negative_control_with_syncs_that_do_nothing_promises_break(policy: Keep) -> None:
+    """Otherwise the tests above would test nothing."""
+    findings = Findings()
+    for number, crashed in crashes(1, every=3, unsafe=True):
+        life = crashed.after_crash(policy, number)
+        with findings.note(f"crash at {number}, {policy}", life):
+            life.start().check()
+    assert len(findings) > 0
+    assert "acknowledged" in str(findings) or "is gone" in str(findings)
+
+
+def test_a_killed_process_needs_no_sync() -> None:
+    """Why the power failures are needed: kill -9 alone would never notice a missing sync."""
+    findings = Findings()
+    for number, crashed in crashes(1, every=3, unsafe=True):
+        life = crashed.after_crash(Keep.EVERYTHING, number)
+        with findings.note(f"crash at {number}", life):
+            life.start().check()
+    findings.must_be_none()
