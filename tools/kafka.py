@@ -144,16 +144,18 @@ def wait_for_metadata(
     return time.perf_counter() - started
 
 
-def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Ask the process to stop; kill it when it does not within the time limit."""
+def end_process(process: subprocess.Popen[bytes]) -> bool:
+    """Ask the process to stop; kill it, and return False, when it does not in time."""
     if process.poll() is not None:
-        return
+        return True
     process.terminate()
     try:
         process.wait(STOP_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+        return False
+    return True
 
 
 def _tail(log: Path, lines: int = 20) -> str:

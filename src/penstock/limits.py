@@ -55,7 +55,7 @@ CHECKPOINT_BYTES = 64 * MIB
 CHECKPOINT_BATCHES = 50_000
 # Above this many dirty files one syncfs is cheaper than one fdatasync each (1,000 files: 10 against
 # 140 ms).
-SYNC_ONE_BY_ONE_MAX = 16
+SYNC_ONE_BY_ONE_MAX = 2
 # How stale the journal of durable ends may be on disk. It only tells a torn tail from damage, so it
 # need not cost every commit round a second fdatasync (0.09 ms of 0.25).
 POSITIONS_SYNC_SECONDS = 0.1

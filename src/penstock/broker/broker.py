@@ -20,12 +20,13 @@ from penstock.broker.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidTimestampError,
+    InvalidTopicNameError,
     MessageTooLargeError,
     TopicExistsError,
     UnknownTopicError,
 )
 from penstock.broker.producers import ProducerTable
-from penstock.broker.topic import Topic, check_name, producers_of
+from penstock.broker.topic import Topic, check_name, metric_name, producers_of
 from penstock.broker.topic_config import TopicConfig
 from penstock.clock import Clock
 from penstock.errors import DamagedLogError, StorageError
@@ -75,6 +76,7 @@ class Broker:
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._metric_names: dict[str, str] = {}
         self._next_producer_id = store.catalog.next_producer_id
         self._producer_ids_end = self._next_producer_id
 
@@ -153,6 +155,13 @@ class Broker:
         check_name(name)
         if name in self._topics:
             raise TopicExistsError(f"create topic {name}", "it already exists")
+        twin = self._metric_names.get(metric_name(name))
+        if twin is not None:
+            raise InvalidTopicNameError(
+                f"create topic {name}",
+                f"it differs from topic {twin} only in '.' and '_'",
+                "choose a name that monitoring can tell from it",
+            )
         if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
             raise InvalidPartitionsError(
                 f"create topic {name} with {partitions} partitions",
@@ -175,6 +184,7 @@ class Broker:
         """Remove a topic and its data; durable after the next commit round."""
         del self._topics[topic.name]
         del self._by_id[topic.entry.id]
+        del self._metric_names[metric_name(topic.name)]
         self._store.delete_topic(topic.entry, topic.whole_partitions())
         _log.info("deleted topic %s", topic.name)
 
@@ -228,6 +238,7 @@ class Broker:
     def _add(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._by_id[topic.entry.id] = topic
+        self._metric_names[metric_name(topic.name)] = topic.name
 
     # -- appending
 
@@ -246,7 +257,7 @@ class Broker:
                 return Appended(duplicate, NO_TIMESTAMP)
         self._space.check(len(data))
         if topic.config.codec is not None and header.codec != topic.config.codec:
-            data = recompress(header, data, topic.config.codec)
+            data = recompress(header, data, topic.config.codec, topic.config.codec_level)
             header = parse(data)
         append_time = NO_TIMESTAMP
         if topic.config.append_time:

@@ -25,6 +25,11 @@ def check_name(name: str) -> None:
         )
 
 
+def metric_name(name: str) -> str:
+    """What a name is in monitoring, where '.' becomes '_'; Kafka lets no two topics share it."""
+    return name.replace(".", "_")
+
+
 class Topic:
     """What clients address by name or id."""
 

@@ -84,11 +84,14 @@ SETTINGS: Final[dict[str, Setting]] = {
     "cleanup.policy": Setting(
         "delete", Kind(_LIST, _cleanup_policy), "What happens to old segments."
     ),
+    "compression.gzip.level": Setting("-1", _integer(-1, 9, 3), "Level where type is gzip."),
+    "compression.lz4.level": Setting("9", _integer(1, 17, 3), "Level where type is lz4."),
     "compression.type": Setting(
         "producer",
         _choice("producer", "uncompressed", *_CODECS),
         "Stored as sent, or packed anew by the broker, which costs time.",
     ),
+    "compression.zstd.level": Setting("3", _integer(-131072, 22, 3), "Level where type is zstd."),
     "delete.retention.ms": Setting(str(_DAY_MS), _int64(), "Kept; for compaction."),
     "file.delete.delay.ms": Setting("60000", _int64(), "Kept; removed segments go at once."),
     "flush.messages": Setting(str(_INT64_MAX), _int64(1), "Kept; see penstock.durability."),
@@ -135,6 +138,7 @@ class TopicConfig:
     log: LogSettings
     codec: int | None
     """What batches are packed with; None for what the producer chose."""
+    codec_level: int | None
     max_message_bytes: int
     append_time: bool
     timestamp_before_max_ms: int
@@ -169,11 +173,19 @@ def parse(overrides: Mapping[str, str]) -> TopicConfig:
             delete_old_segments="delete" in value("cleanup.policy"),
         ),
         codec=({"uncompressed": 0} | _CODECS).get(value("compression.type")),
+        codec_level=_level(value),
         max_message_bytes=int(value("max.message.bytes")),
         append_time=value("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
     )
+
+
+def _level(value: Callable[[str], str]) -> int | None:
+    """The level of the topic's own codec; None where it has none, or the codec's default."""
+    name = f"compression.{value('compression.type')}.level"
+    level = int(value(name)) if name in SETTINGS else -1
+    return None if level == -1 else level
 
 
 def check(name: str, value: str) -> None:

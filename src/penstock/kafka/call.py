@@ -106,8 +106,8 @@ class Call:
     def reply_parts(self, parts: Sequence[Buffer | FileSlice], *, flexible: bool) -> None:
         """Answer with an encoded body."""
         size = sum(map(len, parts)) + 4 + flexible
-        head = _RESPONSE.pack(size, self.correlation_id) + (b"\x00" if flexible else b"")
-        self.answer.fill([head, *parts])
+        head = _RESPONSE.pack(size, self.correlation_id)
+        self.answer.fill([head, b"\x00", *parts] if flexible else [head, *parts])
 
     def reply_when_durable(self, response: Message) -> None:
         """Answer after the next commit round."""

@@ -10,7 +10,7 @@ durable as the topic promises.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from struct import Struct
 from typing import NamedTuple
 
@@ -29,8 +29,10 @@ from penstock.wire.primitives import (
 )
 from penstock.wire.requests import PRODUCE_FLEXIBLE_FROM, TopicKey, parse_produce
 
-_RESULT = Struct(">ihqq")
-_INT64 = Struct(">q")
+_RESULT = Struct(">ihqqq")  # number, error, base offset, append time, start offset
+# No record errors, no message; the end of the structure.
+_NO_ERRORS = b"\x00\x00\x00\x00\xff\xff"
+_NO_ERRORS_FLEXIBLE = b"\x01\x00\x00"
 _NO_THROTTLE = b"\x00\x00\x00\x00"
 _ACKS = (-1, 0, 1)
 
@@ -103,25 +105,36 @@ def _answer(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
     end = b"\x00" if flexible else b""
     parts = [array_start(len(topics), flexible=flexible)]
     for key, results in topics:
-        parts.append(string(key.name, flexible=flexible) if key.id is None else key.id.bytes)
-        parts.append(array_start(len(results), flexible=flexible))
-        for result in results:
-            parts.append(_encode(result, version, flexible=flexible))
+        parts.append(_topic_start(key, len(results), flexible))
+        parts += [_encode(result, version, flexible) for result in results]
         parts.append(end)
     parts.append(_NO_THROTTLE + end)
     call.reply_parts([b"".join(parts)], flexible=flexible)
 
 
-def _encode(result: Result, version: int, *, flexible: bool) -> bytes:
-    partition = result.partition
-    if partition is not None and partition.offline is not None:
-        # The sync this answer waited for has failed: the records may be lost and are not acknowledged.
-        result = Result(result.number, Code.KAFKA_STORAGE_ERROR, message=partition.offline)
-        partition = None
-    data = _RESULT.pack(result.number, result.code, result.base_offset, result.append_time)
-    if version >= 5:
-        data += _INT64.pack(partition.start_offset if partition is not None else -1)
-    if version >= 8:
-        data += array_start(0, flexible=flexible)
-        data += nullable_string(result.message, flexible=flexible)
-    return data + b"\x00" if flexible else data
+@lru_cache(maxsize=1024)
+def _topic_start(key: TopicKey, partitions: int, flexible: bool) -> bytes:
+    """The topic's name or id and the number of its partitions: the same for most answers."""
+    name = string(key.name, flexible=flexible) if key.id is None else key.id.bytes
+    return name + array_start(partitions, flexible=flexible)
+
+
+def _encode(result: Result, version: int, flexible: bool) -> bytes:
+    number, code, base_offset, append_time, partition, message = result
+    start_offset = -1
+    if partition is not None:
+        if partition.offline is not None:
+            # The sync this answer waited for has failed: the records may be lost, so they are not
+            # acknowledged.
+            code, base_offset, message = Code.KAFKA_STORAGE_ERROR, -1, partition.offline
+        else:
+            start_offset = partition.start_offset
+    data = _RESULT.pack(number, code, base_offset, append_time, start_offset)
+    if version < 5:
+        return data[:-8]
+    if version < 8:
+        return data
+    if message is None:
+        return data + (_NO_ERRORS_FLEXIBLE if flexible else _NO_ERRORS)
+    errors = array_start(0, flexible=flexible) + nullable_string(message, flexible=flexible)
+    return data + errors + (b"\x00" if flexible else b"")

@@ -56,14 +56,17 @@ class SparseIndex:
         return int(crc32c(self._buffer))
 
     def write(self, entries: bytes) -> None:
-        """Bring the file up to a snapshot, and sync it."""
+        """Bring the file up to a snapshot."""
         file = self._open(create=True)
         if self._flushed == 0:
             file.truncate(0)
         if len(entries) > self._flushed:
             file.pwrite([entries[self._flushed :]], self._flushed)
         self._flushed = len(entries)
-        file.sync()
+
+    def sync(self) -> None:
+        """Make the file survive a power failure."""
+        self._open().sync()
 
     def seal(self) -> None:
         """Forget the entries in memory: the file has them all."""

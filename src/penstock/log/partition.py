@@ -389,9 +389,29 @@ def new_segment(files: Files, folder: Path, base_offset: int, settings: LogSetti
 
 
 def write_checkpoint(files: Files, pending: PendingCheckpoint) -> None:
-    """Bring the index files up to date and replace the checkpoint."""
+    """Bring the index files up to date and replace the checkpoint, all of it synced."""
     segment = pending.segment
     segment.offsets.write(pending.offsets)
+    segment.offsets.sync()
     segment.times.write(pending.times)
+    segment.times.sync()
     path = checkpoints.checkpoint_path(segment.folder, segment.base_offset)
     write_atomically(files, path, pending.content)
+
+
+def write_checkpoints(files: Files, folder: Path, pending: list[PendingCheckpoint]) -> None:
+    """The same for many segments below a folder, with two syncs in all instead of four for each."""
+    renames: list[tuple[Path, Path]] = []
+    for one in pending:
+        one.segment.offsets.write(one.offsets)
+        one.segment.times.write(one.times)
+        path = checkpoints.checkpoint_path(one.segment.folder, one.segment.base_offset)
+        scratch = path.with_name(path.name + ".tmp")
+        file = files.open(scratch, create=True)
+        file.truncate(0)
+        file.pwrite([one.content], 0)
+        renames.append((scratch, path))
+    files.sync_all(folder)
+    for scratch, path in renames:
+        files.rename(scratch, path)
+    files.sync_all(folder)

@@ -25,7 +25,7 @@ from penstock.errors import FormatError
 from penstock.files import Files, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identity
 from penstock.log.commit import Defer, GroupCommit, Run
-from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoint
+from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.recovery import Recovery
 from penstock.log.segment import Segment
@@ -287,16 +287,14 @@ class LogStore:
         assert self.commit.idle
         kept = [p for p in partitions if p.settings.durability is not Durability.MEMORY]
         self._files.sync_all(self._folder)
-        for partition in kept:
-            if partition.offline is not None:
-                continue
-            pending = partition.final_checkpoint()
-            if pending is not None:
-                write_checkpoint(self._files, pending)
-            end = Position(partition.end_offset, partition.start_offset)
-            self.positions.record([(partition.identity, end)], sync=False)
+        whole = [partition for partition in kept if partition.offline is None]
+        write_checkpoints(
+            self._files, self._folder, [c for p in whole if (c := p.final_checkpoint())]
+        )
+        ends = [(p.identity, Position(p.end_offset, p.start_offset)) for p in whole]
+        self.positions.record(ends, sync=False)
         self.positions.rewrite()
-        if all(partition.offline is None for partition in kept):
+        if len(whole) == len(kept):
             write_atomically(self._files, self._folder / "clean", b"stopped in order\n")
 
 

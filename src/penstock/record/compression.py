@@ -43,22 +43,22 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) ->
         ) from error
 
 
-def compress(codec: int, data: bytes) -> bytes:
-    """Pack the records of a batch."""
+def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
+    """Pack the records of a batch; snappy knows no levels."""
     if codec == 0:
         return data
     if codec == 1:
-        return bytes(cramjam.gzip.compress(data))
+        return bytes(cramjam.gzip.compress(data, level))
     if codec == 2:
         block = bytes(cramjam.snappy.compress_raw(data))
         return _XERIAL_MAGIC + _XERIAL_VERSIONS + _INT32.pack(len(block)) + block
     if codec == 3:
         # Independent blocks: Kafka and the Java clients refuse linked ones, which are the default.
-        compressor = cramjam.lz4.Compressor(block_linked=False)
+        compressor = cramjam.lz4.Compressor(level=level, block_linked=False)
         compressor.compress(data)
         return bytes(compressor.finish())
     if codec == 4:
-        return bytes(cramjam.zstd.compress(data))
+        return bytes(cramjam.zstd.compress(data, level))
     raise InvalidBatchError("compress batch", f"codec {codec} is unknown")
 
 

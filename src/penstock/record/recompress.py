@@ -21,13 +21,15 @@ _CHECKSUM = Struct(">I")
 _ATTRIBUTES = Struct(">h")
 
 
-def recompress(header: BatchHeader, buffer: Buffer, codec: int) -> bytearray:
+def recompress(
+    header: BatchHeader, buffer: Buffer, codec: int, level: int | None = None
+) -> bytearray:
     """The same batch with its records packed by another codec.
 
     Raises:
         InvalidBatchError: what the client packed cannot be unpacked.
     """
-    packed = compress(codec, decompress(header.codec, memoryview(buffer)[HEADER_BYTES:]))
+    packed = compress(codec, decompress(header.codec, memoryview(buffer)[HEADER_BYTES:]), level)
     batch = bytearray(buffer[:HEADER_BYTES])
     batch += packed
     _LENGTH.pack_into(batch, 8, len(batch) - LENGTH_OVERHEAD)

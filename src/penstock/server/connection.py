@@ -252,14 +252,11 @@ class Connection(asyncio.BufferedProtocol):
     def close_if_stalled(self, now: float) -> None:
         """Close a half-open or idle connection."""
         quiet = now - self._moved_at
-        mid_frame = self._frames.partial and self._reading
-        blocked = self._outbox is not None and self._outbox.waiting_bytes > 0
-        if (mid_frame or blocked) and quiet > FRAME_SECONDS_MAX:
-            what = "in the middle of a frame" if mid_frame else "with unread answers"
-            _log.info("%s closed: stalled %s", self._peer.remote, what)
+        if self._frames.partial and self._reading and quiet > FRAME_SECONDS_MAX:
+            _log.info("%s closed: stalled in the middle of a frame", self._peer.remote)
             self.abort()
         elif quiet > IDLE_SECONDS_MAX and not self._answers:
-            self.close()
+            self.abort()
 
     def stop_reading(self) -> None:
         """Take no more requests; those in flight are answered."""

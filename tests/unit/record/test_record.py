@@ -105,6 +105,17 @@ def test_decompression_is_bounded(codec: int) -> None:
         decompress(codec, bomb, limit=9_999_999)
 
 
+@pytest.mark.parametrize(("codec", "level"), [(1, 1), (1, 9), (3, 1), (3, 17), (4, 1), (4, 19)])
+def test_levels_change_the_size_and_nothing_else(codec: int, level: int) -> None:
+    data = bytes(range(256)) * 100
+    assert decompress(codec, compress(codec, data, level)) == data
+
+
+def test_lz4_blocks_are_independent() -> None:
+    """Kafka and the Java clients refuse linked blocks: bit 5 of the frame descriptor."""
+    assert compress(3, b"x" * 1000)[4] & 0x20
+
+
 def test_bare_snappy_blocks_are_read_too() -> None:
     framed = compress(2, b"hello")
     assert decompress(2, framed[20:]) == b"hello"

@@ -1,0 +1,340 @@
+"""`penstock serve` as a process: what it prints, when it refuses to start, how it stops."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from kafka.protocol.metadata import MetadataRequest
+from tests.clients.wire import Wire, fetch_request, read_batches
+from tests.support.serving import Serving, serving, steady_port
+
+CONFLICT, USAGE, FAILURE = 5, 2, 1
+
+
+def refused(*args: str) -> tuple[int, str]:
+    """The exit code and the message of a server that does not start."""
+    command = [sys.executable, "-m", "penstock", "serve", *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "ready" not in done.stdout
+    return done.returncode, done.stderr
+
+
+# -- starting
+
+
+def test_it_says_where_it_listens_and_then_that_it_is_ready(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        listening, ready = server.lines
+        assert re.fullmatch(r"kafka listening on 127\.0\.0\.1:\d+", listening)
+        assert ready == "ready"
+        with Wire(server.bootstrap) as wire:
+            assert wire.versions()
+        assert server.terminate() == 0
+        assert server.lines[-1] == "stopping"
+        assert server.stderr == ""
+
+
+def test_it_says_so_for_an_ipv6_address(tmp_path: Path) -> None:
+    if not _has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with serving(tmp_path, kafka="[::1]:0") as server:
+        assert re.fullmatch(r"kafka listening on \[::1\]:\d+", server.lines[0])
+        assert "stderr" not in AdminClient({"bootstrap.servers": server.bootstrap}).list_topics(
+            timeout=10
+        ).topics
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def test_a_second_one_on_the_same_folder_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        code, message = refused("--data", str(tmp_path / "data"), "--kafka", "127.0.0.1:0")
+        assert code == CONFLICT
+        assert f"in use by process {server.process.pid};" in message
+        assert str(tmp_path / "data") in message
+        assert "--data" in message
+        # The first is none the worse for it.
+        with Wire(server.bootstrap) as wire:
+            wire.create_topic("after")
+        assert server.terminate() == 0
+
+
+def test_a_folder_is_free_again_after_a_kill(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        server.kill()
+    with serving(tmp_path) as server:
+        assert server.terminate() == 0
+
+
+def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        code, message = refused("--data", str(tmp_path / "data"), "--kafka", address)
+    assert code == CONFLICT
+    assert address in message
+    assert "--kafka" in message
+    # Nothing is left behind: the folder can be served.
+    with serving(tmp_path) as server:
+        assert server.terminate() == 0
+
+
+def test_an_address_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    # TEST-NET-1 (RFC 5737): no machine has it.
+    code, message = refused("--data", str(tmp_path), "--kafka", "192.0.2.1:9092", "--insecure")
+    assert code == USAGE
+    assert "cannot listen on 192.0.2.1:9092" in message
+
+
+def test_an_address_others_can_reach_needs_a_word(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    code, message = refused("--data", str(data), "--kafka", "0.0.0.0:0")
+    assert code == USAGE
+    assert "--insecure" in message
+    assert not data.exists(), "refused before anything was opened"
+    with serving(tmp_path, "--insecure", kafka="0.0.0.0:0") as server:
+        port = server.bootstrap.rpartition(":")[2]
+        with Wire(f"127.0.0.1:{port}") as wire:
+            assert wire.versions()
+        assert server.terminate() == 0
+
+
+def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    newer = {"format": 99, "cluster_id": "A" * 22}
+    (tmp_path / "format.json").write_text(json.dumps(newer))
+    code, message = refused("--data", str(tmp_path), "--kafka", "127.0.0.1:0")
+    assert code == FAILURE
+    assert "format 99" in message
+    assert "knows 1" in message
+
+
+# -- what clients are told
+
+
+def brokers(address: str) -> list[tuple[str, int]]:
+    """The brokers that the metadata names."""
+    with Wire(address) as wire:
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        return [(one.host, one.port) for one in wire.call(request).brokers]
+
+
+def test_clients_are_told_the_address_they_reached(tmp_path: Path) -> None:
+    with serving(tmp_path, "--insecure", kafka="0.0.0.0:0") as server:
+        port = int(server.bootstrap.rpartition(":")[2])
+        assert brokers(f"127.0.0.1:{port}") == [("127.0.0.1", port)]
+        assert brokers(f"127.0.0.2:{port}") == [("127.0.0.2", port)]
+
+
+def test_clients_are_told_what_is_advertised(tmp_path: Path) -> None:
+    with serving(tmp_path, "--advertise", "logs.example.org:1234") as server:
+        assert brokers(server.bootstrap) == [("logs.example.org", 1234)]
+
+
+# -- stopping
+
+
+class Load:
+    """Producers on a thread of their own, and what was acknowledged to them."""
+
+    def __init__(self, bootstrap: str, topic: str, count: int) -> None:
+        self._topic = topic
+        config = {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "message.timeout.ms": 600_000,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 100,
+            "retry.backoff.ms": 10,
+            "queue.buffering.max.messages": 1000,
+            "log_level": 0,  # that the broker goes away is what is tested
+        }
+        self._producers = [Producer(config) for _ in range(count)]
+        self.acknowledged: dict[int, bytes] = {}
+        self.errors: list[Any] = []
+        self.stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self.stopping.is_set():
+            for producer in self._producers:
+                number += 1
+                try:
+                    producer.produce(
+                        self._topic, b"%d" % number, partition=0, on_delivery=self._delivered
+                    )
+                except BufferError:
+                    time.sleep(0.001)
+                producer.poll(0)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        assert message.offset() not in self.acknowledged, "one offset for two records"
+        self.acknowledged[message.offset()] = message.value()
+
+    def wait_for(self, more: int) -> None:
+        """Until so many more records were acknowledged."""
+        enough = len(self.acknowledged) + more
+        _within(30, lambda: len(self.acknowledged) >= enough)
+
+    def finish(self) -> None:
+        """Send no more, and wait for what is under way."""
+        self.stopping.set()
+        self._thread.join()
+        for producer in self._producers:
+            assert producer.flush(30) == 0
+
+
+def _within(seconds: float, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.005)
+
+
+@contextmanager
+def load(bootstrap: str, topic: str, count: int = 3) -> Iterator[Load]:
+    running = Load(bootstrap, topic, count)
+    try:
+        yield running
+    finally:
+        running.stopping.set()
+
+
+def test_it_stops_in_order_while_producers_are_in_flight(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{steady_port()}"
+    with serving(tmp_path, kafka=address) as first, load(address, "t") as running:
+        running.wait_for(2000)
+        began = time.monotonic()
+        assert first.terminate() == 0, first.stderr
+        seconds = time.monotonic() - began
+        assert seconds < 5, "producers that go on sending must not keep it"
+        assert first.stderr == ""
+        assert (tmp_path / "data" / "clean").exists()
+        before = dict(running.acknowledged)
+        with serving(tmp_path, kafka=address) as second:
+            assert stored(second, "t").items() >= before.items()
+            running.wait_for(500)
+            running.finish()
+            assert running.errors == []
+            # Whatever was under way when it stopped is there once as well.
+            assert stored(second, "t") == running.acknowledged
+            assert second.terminate() == 0
+
+
+def stored(server: Serving, topic: str) -> dict[int, bytes]:
+    with Wire(server.bootstrap) as wire:
+        return {one.offset: one.value or b"" for one in wire.stored(topic)}
+
+
+def test_a_fetch_that_waits_is_answered_when_it_stops(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, Wire(server.bootstrap) as wire:
+        wire.create_topic("t")
+        request = fetch_request("t", {0: 0}, max_wait_ms=30_000)
+        wire.send(request, 12)
+        # The broker answers in order, so what this connection asked before has been handled by now.
+        with Wire(server.bootstrap) as other:
+            other.metadata("t")
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        (partition,) = wire.receive(request).responses[0].partitions
+        assert partition.error_code == 0
+        assert not partition.records
+        assert wire.closed_by_peer()
+        assert server.wait() == 0
+        assert time.monotonic() - began < 5
+
+
+def test_requests_that_come_while_it_stops_do_not_keep_it(tmp_path: Path) -> None:
+    """A reader that asks again as soon as it is answered, with several fetches under way."""
+    with serving(tmp_path) as server, Wire(server.bootstrap) as wire:
+        wire.create_topic("t")
+        requests = [fetch_request("t", {0: 0}, max_wait_ms=30_000) for _ in range(3)]
+        for request in requests:
+            wire.send(request, 12)
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        answered = 0
+        try:
+            for request in requests:
+                wire.receive(request)
+                answered += 1
+                wire.send(fetch_request("t", {0: 0}, max_wait_ms=30_000), 12)
+        except OSError:
+            assert answered > 0
+        assert server.wait() == 0, server.stderr
+        assert time.monotonic() - began < 5
+        assert server.stderr == ""
+
+
+def test_a_client_that_takes_nothing_does_not_keep_it_for_ever(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path) as server,
+        Wire(server.bootstrap) as wire,
+        Wire(server.bootstrap, receive_buffer=4096) as deaf,
+    ):
+        wire.create_topic("t")
+        from tests.clients.contract import Record
+
+        for _ in range(16):
+            wire.write("t", [Record(b"x" * 900_000)])
+        for _ in range(3):
+            deaf.send(fetch_request("t", {0: 0}), 12)
+        time.sleep(0.3)
+        began = time.monotonic()
+        assert server.terminate() == 0
+        assert time.monotonic() - began < 20
+        assert "did not take their answers" in server.stderr
+    with serving(tmp_path) as server:
+        assert len(stored(server, "t")) == 16
+        assert server.terminate() == 0
+
+
+def test_a_second_signal_does_no_harm(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        server.process.send_signal(signal.SIGINT)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert (tmp_path / "data" / "clean").exists()
+
+
+def test_read_batches_is_what_a_stopping_server_sent(tmp_path: Path) -> None:
+    """The answer to a fetch under way is whole, not cut off by the stop."""
+    from tests.clients.contract import Record
+
+    with serving(tmp_path) as server, Wire(server.bootstrap) as wire:
+        wire.create_topic("t")
+        for _ in range(10):
+            wire.write("t", [Record(b"x" * 500_000)])
+        request = fetch_request("t", {0: 0})
+        wire.send(request, 12)
+        server.process.send_signal(signal.SIGTERM)
+        (partition,) = wire.receive(request).responses[0].partitions
+        assert len(read_batches(partition.records)) == 10
+        assert server.wait() == 0
