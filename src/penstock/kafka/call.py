@@ -40,6 +40,7 @@ class Context:
 
     broker: Broker
     clock: Clock
+    call_soon: Callable[[Callable[[], None]], object]
     call_later: Callable[[float, Callable[[], None]], Timer]
     run_cold: Callable[[Callable[[], None], Callable[[], None]], None]
     """Run the first on a thread, then the second on the loop."""

@@ -155,7 +155,9 @@ class Fetch:
         """More of a partition has become readable."""
         self._arrived += added_bytes
         if self._arrived >= self._request.min_bytes:
-            self.finish()
+            self._stop_waiting()
+            # At the end of the loop's turn: the same commit round may have more for other partitions.
+            self._call.context.call_soon(self.finish)
 
     def finish(self) -> None:
         """Answer with what there is now."""

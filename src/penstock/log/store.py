@@ -4,6 +4,7 @@ DIR/lock                 held by the process that serves the folder
 DIR/format.json          version of all this, and the cluster's id
 DIR/catalog.journal      topics (catalog.py)
 DIR/positions.journal    durable ends (positions.py)
+DIR/offsets.journal      where consumer groups stand (offsets.py)
 DIR/clean                exists only after an orderly stop
 DIR/reserve              given up when the disk is full (space.py)
 DIR/topics/NAME-N/       a partition: segments, indexes, checkpoints, topic.json
@@ -25,6 +26,7 @@ from penstock.errors import FormatError
 from penstock.files import Files, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identity
 from penstock.log.commit import Defer, GroupCommit, Run
+from penstock.log.offsets import OffsetsJournal
 from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.recovery import Recovery
@@ -67,6 +69,10 @@ class LogStore:
         self.positions = Positions(files, folder / "positions.journal", clock)
         self.catalog = Catalog(files, folder / "catalog.journal")
         self._settle_catalog()
+        self.offsets = OffsetsJournal(files, folder / "offsets.journal")
+        if self.offsets.torn:
+            self._put_aside("offsets.journal", self.offsets.torn)
+            self.offsets.settle()
         self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer)
 
     @property
@@ -109,11 +115,7 @@ class LogStore:
     def _settle_catalog(self) -> None:
         """Reconcile the journal with what the folders say of themselves."""
         if self.catalog.torn:
-            self._files.make_folder(self._folder / "quarantine")
-            stamp = self._clock.wall_ms()
-            kept = self._folder / "quarantine" / f"catalog.journal-{stamp}.tail"
-            write_atomically(self._files, kept, self.catalog.torn)
-            _log.warning("the catalog's tail was not whole; kept as %s", kept.name)
+            self._put_aside("catalog.journal", self.catalog.torn)
             self.catalog.settle()
         changed = False
         for name in self._files.list(self._topics):
@@ -131,6 +133,12 @@ class LogStore:
                 changed = True
         if changed:
             self.catalog.sync()
+
+    def _put_aside(self, journal: str, tail: bytes) -> None:
+        self._files.make_folder(self._folder / "quarantine")
+        kept = self._folder / "quarantine" / f"{journal}-{self._clock.wall_ms()}.tail"
+        write_atomically(self._files, kept, tail)
+        _log.warning("the end of %s was not whole; kept as %s", journal, kept.name)
 
     def begin(self) -> None:
         """From here on the folder is in use: the next start is after a crash, unless we close."""

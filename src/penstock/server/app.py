@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import resource
 import signal
@@ -88,6 +89,7 @@ class Server:
         self._context = Context(
             broker=self.broker,
             clock=self._clock,
+            call_soon=loop.call_soon,
             call_later=loop.call_later,
             run_cold=self._cold_threads.run,
             advertised=(advertise.host, advertise.port) if advertise else None,
@@ -157,6 +159,7 @@ class Server:
 def serve(settings: ServeSettings) -> None:
     """Run a server until SIGTERM or SIGINT. Prints a line per listener and then `ready`."""
     raise_descriptor_limit()
+    calm_garbage_collector()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings))
 
@@ -184,6 +187,17 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def calm_garbage_collector() -> None:
+    """Keep the collector of cycles out of the way of answers.
+
+    Requests leave no cycles behind, and what exists at the start, such as the message schemas, stays:
+    walking it again and again only costs milliseconds at the wrong moment.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def raise_descriptor_limit() -> None:

@@ -244,7 +244,9 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _blocked(self) -> bool:
-        """Whether the client does not take its answers."""
+        """Whether requests wait unread: the server stops, or the client does not take its answers."""
+        if self._connections.stopping:
+            return True
         return self._outbox is not None and self._outbox.waiting_bytes > WRITE_BUFFER_BYTES_MAX
 
     # -- the end

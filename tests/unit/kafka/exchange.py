@@ -76,6 +76,7 @@ class Exchange:
         context = Context(
             broker=self.broker,
             clock=self.clock,
+            call_soon=self._turns.append,
             call_later=lambda _seconds, _call: self,
             run_cold=self._run_cold,
             advertised=self.advertised,

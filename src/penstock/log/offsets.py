@@ -1,0 +1,204 @@
+"""The journal of committed offsets: where each group stands in each partition.
+
+An entry is one or more lines of JSON, each of which changes what the lines before it said:
+
+    {"group": G, "type": T, "time": MS, "offsets": [[TOPIC_ID, PARTITION, OFFSET, EPOCH, METADATA]...]}
+    {"group": G, "type": T, "empty_since": MS or null}    without members since then, or with some
+    {"group": G, "removed": [[TOPIC_ID, PARTITION]...]}   these offsets are gone
+    {"group": G, "deleted": true}                         the group and all its offsets are gone
+    {"topic_deleted": TOPIC_ID}                           the topic's offsets are gone, in all groups
+
+The loop queues changes (`queue`) and asks for a commit round; the commit thread writes and syncs what
+is queued (`write`), so that even a rewritten journal costs the loop nothing. After opening, what is
+known here belongs to that thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from penstock.files import Files
+from penstock.limits import MIB
+from penstock.log.journal import Journal
+from penstock.log.positions import PartitionId
+from penstock.log.space import means_full
+
+_REWRITE_BYTES = 4 * MIB
+_log = logging.getLogger(__name__)
+
+
+class Committed(NamedTuple):
+    """A position a group has reached in a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    time_ms: int
+
+
+@dataclass(slots=True)
+class GroupRecord:
+    """What is kept of one group."""
+
+    type: str = ""
+    empty_since: int | None = None
+    """Milliseconds since the epoch; None while the group has members, as far as was written."""
+    offsets: dict[PartitionId, Committed] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Change:
+    """One line of the journal on its way to the disk."""
+
+    fields: dict[str, Any]
+    durable: bool = False
+    """Whether it would survive a power failure; meaningful once its commit round is over."""
+
+
+def committed(group: str, kind: str, offsets: Mapping[PartitionId, Committed]) -> Change:
+    """A group has reached new positions, all at the same time."""
+    rows = [
+        [str(p.topic_id), p.partition, c.offset, c.leader_epoch, c.metadata]
+        for p, c in offsets.items()
+    ]
+    time_ms = next(iter(offsets.values())).time_ms
+    return Change({"group": group, "type": kind, "time": time_ms, "offsets": rows})
+
+
+def occupied(group: str, kind: str, empty_since: int | None) -> Change:
+    """A group has lost its last member, or got its first."""
+    return Change({"group": group, "type": kind, "empty_since": empty_since})
+
+
+def removed(group: str, partitions: Sequence[PartitionId]) -> Change:
+    """Some offsets of a group are no longer kept."""
+    return Change({"group": group, "removed": [[str(p.topic_id), p.partition] for p in partitions]})
+
+
+def group_deleted(group: str) -> Change:
+    """Nothing of a group is kept."""
+    return Change({"group": group, "deleted": True})
+
+
+def topic_deleted(topic_id: UUID) -> Change:
+    """No group's offsets in a topic are kept."""
+    return Change({"topic_deleted": str(topic_id)})
+
+
+class OffsetsJournal:
+    """See the module."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self.groups: dict[str, GroupRecord] = {}
+        self._queue: deque[Change] = deque()
+        self._journal = Journal(files, path)
+        self._live_bytes = 0
+        for payload in self._journal.entries:
+            self._load(payload)
+        self.torn = self._journal.torn
+
+    def settle(self) -> None:
+        """Cut what a crash left of the last entry, after the caller has put it aside."""
+        if self.torn:
+            self._journal.cut_torn_tail()
+            self.torn = b""
+
+    def queue(self, change: Change) -> None:
+        """Hand a change to the commit thread; called on the loop, before the round is asked for."""
+        self._queue.append(change)
+
+    def write(self) -> None:
+        """Write and sync all that is queued. Runs on the commit thread, as part of a round.
+
+        Raises:
+            OSError: the sync failed, which is final. Changes that could not even be written are
+                dropped and stay marked as not durable: the next ones may find room again.
+        """
+        changes: list[Change] = []
+        while self._queue:
+            changes.append(self._queue.popleft())
+        if not changes:
+            return  # an earlier call of this round, or of the one before, has written them
+        lines = [_line(change.fields) for change in changes]
+        try:
+            self._journal.append(b"\n".join(lines))
+        except OSError as error:
+            _log.error("%d changes of committed offsets not written: %s", len(lines), error)
+            return
+        self._journal.sync()
+        for change, line in zip(changes, lines, strict=True):
+            self._apply(line)
+            change.durable = True
+        if self._journal.size > _REWRITE_BYTES + 2 * self._live_bytes:
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Replace a journal that has grown by what still counts."""
+        try:
+            self._journal.rewrite(self._live())
+        except OSError as error:
+            if not means_full(error):
+                raise
+            # Nothing was replaced yet, and there may be room for further entries.
+            _log.warning("the journal of offsets could not be rewritten: %s", error)
+            return
+        self._live_bytes = self._journal.size
+
+    def _live(self) -> Iterator[bytes]:
+        for name, record in self.groups.items():
+            # An entry for each time, because the positions in a line share one.
+            by_time: dict[int, dict[PartitionId, Committed]] = {}
+            for partition, position in record.offsets.items():
+                by_time.setdefault(position.time_ms, {})[partition] = position
+            for offsets in by_time.values():
+                yield _line(committed(name, record.type, offsets).fields)
+            if record.offsets and record.empty_since is not None:
+                yield _line(occupied(name, record.type, record.empty_since).fields)
+
+    def _load(self, payload: bytes) -> None:
+        for line in payload.split(b"\n"):
+            try:
+                self._apply(line)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                # Whole by its checksum, so another version wrote it: what it meant is not guessed.
+                _log.error("offset entry not understood and left out: %r (%s)", line[:80], error)
+
+    def _apply(self, line: bytes) -> None:
+        fields = json.loads(line)
+        if "topic_deleted" in fields:
+            self._forget_topic(UUID(fields["topic_deleted"]))
+        elif "deleted" in fields:
+            self.groups.pop(fields["group"], None)
+        elif "removed" in fields:
+            offsets = self._record(fields).offsets
+            for topic_id, partition in fields["removed"]:
+                offsets.pop(PartitionId(UUID(topic_id), int(partition)), None)
+        elif "empty_since" in fields:
+            self._record(fields).empty_since = fields["empty_since"]
+        else:
+            time_ms = int(fields["time"])
+            offsets = self._record(fields).offsets
+            for topic_id, partition, offset, epoch, metadata in fields["offsets"]:
+                key = PartitionId(UUID(topic_id), int(partition))
+                offsets[key] = Committed(int(offset), int(epoch), str(metadata), time_ms)
+
+    def _record(self, fields: dict[str, Any]) -> GroupRecord:
+        record = self.groups.setdefault(str(fields["group"]), GroupRecord())
+        record.type = str(fields.get("type", record.type))
+        return record
+
+    def _forget_topic(self, topic_id: UUID) -> None:
+        for record in self.groups.values():
+            for partition in [p for p in record.offsets if p.topic_id == topic_id]:
+                del record.offsets[partition]
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()

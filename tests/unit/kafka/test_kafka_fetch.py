@@ -1,0 +1,143 @@
+"""Fetch: long poll, limits, sessions, cold reads; through the dispatcher, over files in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import FetchRequest
+from tests.unit.kafka.exchange import NOW, Exchange, Slot, answer
+
+from penstock.kafka.errors import Code
+from penstock.record.batch import parse
+from penstock.record.encode import NewRecord, encode
+
+VERSION = 11
+
+
+def fetch_request(*offsets: int, topic: str = "a", **fields: Any) -> Any:
+    wanted = FetchRequest.FetchTopic
+    fields = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20, "replica_id": -1} | fields
+    partitions = [
+        wanted.FetchPartition(
+            partition=number,
+            current_leader_epoch=-1,
+            fetch_offset=offset,
+            log_start_offset=-1,
+            partition_max_bytes=1 << 20,
+        )
+        for number, offset in enumerate(offsets)
+    ]
+    return FetchRequest(
+        topics=[wanted(topic=topic, partitions=partitions)] if partitions else [],
+        isolation_level=0,
+        session_id=fields.pop("session_id", 0),
+        session_epoch=fields.pop("session_epoch", -1),
+        forgotten_topics_data=[],
+        rack_id="",
+        **fields,
+    )
+
+
+def append(exchange: Exchange, partition: int, *values: bytes) -> None:
+    topic = exchange.broker.topic("a")
+    records = [NewRecord(value, timestamp=NOW) for value in values]
+    exchange.broker.append(topic, topic.partition(partition), encode(records))
+
+
+def answered(slot: Slot, exchange: Exchange) -> Any:
+    header = fetch_request(0)
+    header.API_VERSION = VERSION
+    header.with_header()
+    return answer(header, VERSION, slot)
+
+
+def records_of(response: Any) -> dict[int, int]:
+    """Partition to the base offset of its first batch, for partitions with data."""
+    found = {}
+    for topic in response.responses:
+        for partition in topic.partitions:
+            if partition.records:
+                found[partition.partition_index] = parse(bytes(partition.records)).base_offset
+    return found
+
+
+@pytest.fixture
+def topic(exchange: Exchange) -> Exchange:
+    exchange.topic("a", partitions=3)
+    return exchange
+
+
+def test_a_fetch_waits_until_data_is_durable(topic: Exchange) -> None:
+    slot = topic.begin(fetch_request(0, 0, 0), VERSION)
+    assert slot.data is None
+    append(topic, 1, b"x")
+    assert slot.data is None, "appended is not durable"
+    topic.drain()
+    assert records_of(answered(slot, topic)) == {1: 0}
+
+
+def test_one_round_answers_for_all_its_partitions(topic: Exchange) -> None:
+    slot = topic.begin(fetch_request(0, 0, 0), VERSION)
+    append(topic, 0, b"x")
+    append(topic, 2, b"y")
+    topic.drain()
+    assert records_of(answered(slot, topic)) == {0: 0, 2: 0}
+
+
+def test_a_fetch_waits_for_as_much_as_it_asked_for(topic: Exchange) -> None:
+    slot = topic.begin(fetch_request(0, min_bytes=200), VERSION)
+    append(topic, 0, b"x")
+    topic.drain()
+    assert slot.data is None
+    append(topic, 0, b"y" * 200)
+    topic.drain()
+    assert records_of(answered(slot, topic)) == {0: 0}
+
+
+def test_an_error_is_not_waited_with(topic: Exchange) -> None:
+    slot = topic.begin(fetch_request(0, 99), VERSION)
+    codes = [p.error_code for p in answered(slot, topic).responses[0].partitions]
+    assert codes == [Code.NONE, Code.OFFSET_OUT_OF_RANGE]
+
+
+def test_without_waiting_the_answer_may_be_empty(topic: Exchange) -> None:
+    slot = topic.begin(fetch_request(0, max_wait_ms=0), VERSION)
+    assert records_of(answered(slot, topic)) == {}
+
+
+def test_the_limit_holds_for_all_but_the_first_batch(topic: Exchange) -> None:
+    for partition in range(3):
+        append(topic, partition, b"x" * 1000)
+    topic.drain()
+    slot = topic.begin(fetch_request(0, 0, 0, max_bytes=10), VERSION)
+    assert records_of(answered(slot, topic)) == {0: 0}
+
+
+def test_a_session_mentions_only_what_changed(topic: Exchange) -> None:
+    first = answered(
+        topic.begin(fetch_request(0, 0, 0, session_epoch=0, max_wait_ms=0), VERSION), topic
+    )
+    assert first.session_id > 0
+    assert len(first.responses[0].partitions) == 3
+    append(topic, 1, b"x")
+    topic.drain()
+    again = fetch_request(session_id=first.session_id, session_epoch=1)
+    second = answered(topic.begin(again, VERSION), topic)
+    assert [p.partition_index for p in second.responses[0].partitions] == [1]
+    wrong = fetch_request(session_id=first.session_id, session_epoch=1)
+    refused = answered(topic.begin(wrong, VERSION), topic)
+    assert refused.error_code == Code.INVALID_FETCH_SESSION_EPOCH
+    unknown = fetch_request(session_id=12345, session_epoch=1)
+    refused = answered(topic.begin(unknown, VERSION), topic)
+    assert refused.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_cold_data_is_read_on_a_thread_and_then_answered(topic: Exchange) -> None:
+    append(topic, 0, b"x")
+    topic.drain()
+    topic.files.cold = True
+    slot = topic.begin(fetch_request(0), VERSION)
+    # This file system stays cold, so that after a few tries the answer goes out without the data
+    # rather than never; the client asks again.
+    assert records_of(answered(slot, topic)) == {}
