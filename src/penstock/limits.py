@@ -61,8 +61,9 @@ SYNC_ONE_BY_ONE_MAX = 2
 POSITIONS_SYNC_SECONDS = 0.1
 # A batch larger than this is refused whatever the topic says: Kafka's own limit is an int32.
 BATCH_BYTES_MAX = FRAME_BYTES_MAX
-# What one compressed batch may unpack to.
-DECOMPRESSED_BYTES_MAX = 512 * MIB
+# What one compressed batch may unpack to: more than any frame, and a third of a second's work at most
+# (512 MiB were more than a second and a gigabyte of memory, for 16 kB of zstd).
+DECOMPRESSED_BYTES_MAX = 128 * MIB
 # Free space below which writes are refused, and the file that is given up so that metadata, deletes
 # and the shutdown still find room.
 DISK_FREE_BYTES_MIN = 64 * MIB
@@ -79,7 +80,28 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 PRODUCER_BATCHES_KEPT = 5  # what an idempotent client may have in flight
 PRODUCERS_PER_PARTITION_MAX = 100_000
 
+# -- consumer groups
+
+# A member needs a connection of its own, so that more could not come.
+GROUP_MEMBERS_MAX = CONNECTIONS_MAX
+# Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms.
+SESSION_TIMEOUT_MS_MIN = 6_000
+SESSION_TIMEOUT_MS_MAX = 1_800_000
+# A new member that waits in a rebalance cannot send heartbeats; a client that is still there asks
+# again within this time (Kafka's own number).
+NEW_MEMBER_SECONDS_MAX = 300.0
+# Kafka gathers the first members of a group for 3 s (group.initial.rebalance.delay.ms). Here they
+# start at once, except that members which have asked for an id already are waited for this long.
+FIRST_MEMBERS_SECONDS = 0.1
+# Kafka's offset.metadata.max.bytes.
+OFFSET_METADATA_BYTES_MAX = 4 * KIB
+# Kafka's offsets.retention.minutes: how long the offsets of a group without members are kept.
+OFFSETS_RETENTION_MINUTES = 7 * 24 * 60
+# Kafka's offsets.retention.check.interval.ms.
+OFFSETS_CHECK_SECONDS = 600.0
+
 assert FIRST_FRAME_BYTES_MAX < FRAME_BYTES_MAX
+assert BATCH_BYTES_MAX < DECOMPRESSED_BYTES_MAX, "what is stored plain can be stored packed"
 assert RECEIVE_BUFFER_BYTES_MIN < RECEIVE_BUFFER_BYTES_KEPT < LARGE_FRAME_BYTES_TOTAL
 assert FRAME_BYTES_MAX < LARGE_FRAME_BYTES_TOTAL, "one frame must always be admitted"
 assert DISK_RESERVE_BYTES + DISK_CHECK_BYTES < DISK_FREE_BYTES_MIN

@@ -25,7 +25,9 @@ from penstock.broker.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
+from penstock.broker.groups import Groups
 from penstock.broker.producers import ProducerTable
+from penstock.broker.timers import CallLater, NoTimers
 from penstock.broker.topic import Topic, check_name, metric_name, producers_of
 from penstock.broker.topic_config import TopicConfig
 from penstock.clock import Clock
@@ -70,7 +72,9 @@ class Appended(NamedTuple):
 class Broker:
     """See the module."""
 
-    def __init__(self, store: LogStore, clock: Clock) -> None:
+    def __init__(
+        self, store: LogStore, clock: Clock, *, call_later: CallLater | None = None
+    ) -> None:
         self._store = store
         self._space = store.space
         self._clock = clock
@@ -79,6 +83,7 @@ class Broker:
         self._metric_names: dict[str, str] = {}
         self._next_producer_id = store.catalog.next_producer_id
         self._producer_ids_end = self._next_producer_id
+        self._groups = Groups(store, clock, call_later or NoTimers())
 
     @property
     def cluster_id(self) -> str:
@@ -103,6 +108,11 @@ class Broker:
         """What makes things durable."""
         return self._store.commit
 
+    @property
+    def groups(self) -> Groups:
+        """Consumer groups and what they have committed."""
+        return self._groups
+
     def open(self) -> None:
         """Open every topic of the catalog. Damaged partitions are reported and left out."""
         for entry in self._store.catalog.topics.values():
@@ -117,6 +127,7 @@ class Broker:
                     _log.error("%s", error)
                     partitions.append(error)
             self._add(Topic(entry, config, partitions))
+        self._groups.open(self._by_id)
         self._store.begin()
 
     def close(self) -> None:
@@ -186,6 +197,7 @@ class Broker:
         del self._by_id[topic.entry.id]
         del self._metric_names[metric_name(topic.name)]
         self._store.delete_topic(topic.entry, topic.whole_partitions())
+        self._groups.topic_deleted(topic.entry.id)
         _log.info("deleted topic %s", topic.name)
 
     def check_partitions(self, topic: Topic, total: int) -> None:
@@ -259,6 +271,8 @@ class Broker:
         if topic.config.codec is not None and header.codec != topic.config.codec:
             data = recompress(header, data, topic.config.codec, topic.config.codec_level)
             header = parse(data)
+            if len(data) > topic.largest_batch:
+                raise _too_large(topic, len(data))
         append_time = NO_TIMESTAMP
         if topic.config.append_time:
             append_time = self._clock.wall_ms()
@@ -340,6 +354,7 @@ class Broker:
 
     def keep_retention(self) -> None:
         """Drop the segments that are no longer kept. Called now and then."""
+        self._groups.expire()
         now = self._clock.wall_ms()
         for partition in list(self.partitions()):
             if partition.roll_if_expired(now):

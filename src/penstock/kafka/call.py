@@ -15,6 +15,7 @@ from penstock.wire import codec
 from penstock.wire.codec import Message
 
 _RESPONSE = Struct(">ii")
+_CLIENT_ID_LENGTH = Struct(">h")
 NODE_ID = 1
 
 
@@ -79,6 +80,7 @@ class Call:
         "body",
         "context",
         "correlation_id",
+        "frame",
         "peer",
         "version",
     )
@@ -91,6 +93,7 @@ class Call:
         version: int,
         correlation_id: int,
         body: memoryview,
+        frame: memoryview,
     ) -> None:
         self.context = context
         self.peer = peer
@@ -98,6 +101,13 @@ class Call:
         self.version = version
         self.correlation_id = correlation_id
         self.body = body
+        self.frame = frame
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself. As the body, it is there until the handler returns."""
+        length = max(0, _CLIENT_ID_LENGTH.unpack_from(self.frame, 8)[0])
+        return str(self.frame[10 : 10 + length], "utf-8", "replace")
 
     def reply(self, response: Message) -> None:
         """Answer with a message."""

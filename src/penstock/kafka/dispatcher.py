@@ -41,11 +41,20 @@ class Dispatcher:
             raise MalformedRequestError(f"request key {key} is not offered")
         if api.lowest <= version <= api.highest:
             if version >= api.flexible_from:
-                position = skip_header_tags(frame, position)
-            api.handle(Call(self._context, peer, answer, version, correlation_id, frame[position:]))
+                position = _skip_tags(frame, position)
+            body = frame[position:]
+            api.handle(Call(self._context, peer, answer, version, correlation_id, body, frame))
         elif key == _API_VERSIONS:
             # KIP-511: the client learns what it may use and asks again.
-            call = Call(self._context, peer, answer, version, correlation_id, frame[position:])
+            body = frame[position:]
+            call = Call(self._context, peer, answer, version, correlation_id, body, frame)
             api_versions.unsupported_version(call)
         else:
             raise MalformedRequestError(f"request key {key} has no version {version}")
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    """The position after the header's tagged fields, of which there are hardly ever any."""
+    if position < len(frame) and frame[position] == 0:
+        return position + 1
+    return skip_header_tags(frame, position)

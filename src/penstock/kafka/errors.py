@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from penstock.broker import errors as broker_errors
+from penstock.broker import group_errors
 from penstock.errors import (
     DiskFullError,
     PenstockError,
@@ -26,10 +27,17 @@ class Code(IntEnum):
     LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_NOT_AVAILABLE = 15
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
@@ -42,10 +50,16 @@ class Code(IntEnum):
     INVALID_PRODUCER_EPOCH = 47
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FETCH_SESSION_ID_NOT_FOUND = 70
     INVALID_FETCH_SESSION_EPOCH = 71
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
@@ -70,6 +84,19 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (broker_errors.InvalidPartitionsError, Code.INVALID_PARTITIONS),
     (broker_errors.InvalidReplicationError, Code.INVALID_REPLICATION_FACTOR),
     (broker_errors.InvalidConfigError, Code.INVALID_CONFIG),
+    (group_errors.InvalidGroupIdError, Code.INVALID_GROUP_ID),
+    (group_errors.InvalidSessionTimeoutError, Code.INVALID_SESSION_TIMEOUT),
+    (group_errors.InconsistentProtocolError, Code.INCONSISTENT_GROUP_PROTOCOL),
+    (group_errors.GroupFullError, Code.GROUP_MAX_SIZE_REACHED),
+    (group_errors.MemberIdRequiredError, Code.MEMBER_ID_REQUIRED),
+    (group_errors.UnknownMemberError, Code.UNKNOWN_MEMBER_ID),
+    (group_errors.FencedInstanceError, Code.FENCED_INSTANCE_ID),
+    (group_errors.IllegalGenerationError, Code.ILLEGAL_GENERATION),
+    (group_errors.RebalanceInProgressError, Code.REBALANCE_IN_PROGRESS),
+    (group_errors.GroupsStoppingError, Code.COORDINATOR_NOT_AVAILABLE),
+    (group_errors.UnknownGroupError, Code.GROUP_ID_NOT_FOUND),
+    (group_errors.NonEmptyGroupError, Code.NON_EMPTY_GROUP),
+    (group_errors.MetadataTooLargeError, Code.OFFSET_METADATA_TOO_LARGE),
     (DiskFullError, Code.KAFKA_STORAGE_ERROR),
     (StorageError, Code.KAFKA_STORAGE_ERROR),
     (UsageError, Code.INVALID_REQUEST),

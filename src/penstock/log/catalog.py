@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +21,12 @@ from typing import Any
 from uuid import UUID
 
 from penstock.files import Files, read_whole
-from penstock.limits import MIB
-from penstock.log.journal import Journal
+from penstock.limits import MIB, PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from penstock.log.journal import NOT_UNDERSTOOD, Journal
 
 IDENTITY_FILE = "topic.json"
 _REWRITE_BYTES = 4 * MIB
+_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_CHARS_MAX}}}")
 _log = logging.getLogger(__name__)
 
 
@@ -51,14 +53,20 @@ class TopicEntry:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> TopicEntry:
-        """From decoded JSON; raises KeyError, TypeError or ValueError on anything else."""
-        return cls(
+        """From decoded JSON; raises one of NOT_UNDERSTOOD on anything else."""
+        entry = cls(
             name=str(fields["topic"]),
             id=UUID(fields["id"]),
             partitions=int(fields["partitions"]),
             config={str(k): str(v) for k, v in fields["config"].items()},
             revision=int(fields["revision"]),
         )
+        # topic.json has no checksum: damage must not name folders elsewhere, or a billion of them.
+        if not _NAME.fullmatch(entry.name):
+            raise ValueError(f"no topic can be named {entry.name[:60]!r}")
+        if not 1 <= entry.partitions <= PARTITIONS_PER_TOPIC_MAX:
+            raise ValueError(f"no topic has {entry.partitions} partitions")
+        return entry
 
 
 def write_identity(files: Files, folder: Path, entry: TopicEntry) -> Callable[[], None]:
@@ -81,7 +89,7 @@ def read_identity(files: Files, folder: Path) -> TopicEntry | None:
     """The topic a folder says it belongs to, or None if it cannot tell."""
     try:
         return TopicEntry.from_fields(json.loads(read_whole(files, folder / IDENTITY_FILE)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, *NOT_UNDERSTOOD):
         return None
 
 
@@ -151,7 +159,7 @@ class Catalog:
             else:
                 entry = TopicEntry.from_fields(fields)
                 self.topics[entry.id] = entry
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except NOT_UNDERSTOOD as error:
             # Whole by its checksum, so another version wrote it: what it meant is not guessed.
             _log.error("catalog entry not understood and left out: %r (%s)", payload[:80], error)
 

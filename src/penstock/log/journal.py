@@ -18,6 +18,15 @@ from penstock.files import Files, read_whole, write_atomically
 
 _MAGIC = b"PENJRNL1"
 _FRAME = Struct(">II")
+# What reading JSON, and taking it apart, can raise when another version or a broken disk wrote it.
+NOT_UNDERSTOOD = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,  # int() of the number 1e999
+    RecursionError,  # a thousand brackets
+)
 
 
 class Journal:

@@ -26,7 +26,7 @@ from uuid import UUID
 
 from penstock.files import Files
 from penstock.limits import MIB
-from penstock.log.journal import Journal
+from penstock.log.journal import NOT_UNDERSTOOD, Journal
 from penstock.log.positions import PartitionId
 from penstock.log.space import means_full
 
@@ -166,7 +166,7 @@ class OffsetsJournal:
         for line in payload.split(b"\n"):
             try:
                 self._apply(line)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except NOT_UNDERSTOOD as error:
                 # Whole by its checksum, so another version wrote it: what it meant is not guessed.
                 _log.error("offset entry not understood and left out: %r (%s)", line[:80], error)
 

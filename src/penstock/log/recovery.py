@@ -25,7 +25,7 @@ from penstock.log import checkpoint as checkpoints
 from penstock.log.checkpoint import Checkpoint
 from penstock.log.partition import BatchObserver, new_segment
 from penstock.log.positions import Position
-from penstock.log.segment import Segment, segment_path
+from penstock.log.segment import Segment, base_of, segment_path
 from penstock.log.settings import LogSettings
 from penstock.record.batch import HEADER_BYTES, BatchHeader, InvalidBatchError, checked, parse
 
@@ -85,7 +85,7 @@ class Recovery:
             DamagedLogError: acknowledged bytes are missing or changed.
         """
         names = self._tidy()
-        bases = [int(name[:-4]) for name in names if name.endswith(".log")]
+        bases = [base for name in names if (base := base_of(name)) is not None]
         segments = [
             Segment(self._files, self._folder, base, self._settings.index_interval_bytes)
             for base in bases
@@ -105,7 +105,7 @@ class Recovery:
     def _tidy(self) -> dict[str, int]:
         """Finish what a crash interrupted, and return the names that count."""
         names = self._files.list(self._folder)
-        logs = {name[:-4] for name in names if name.endswith(".log")}
+        logs = {name[:20] for name in names if base_of(name) is not None}
         for name in list(names):
             stem, _, suffix = name.partition(".")
             orphan = suffix in ("index", "timeindex", "checkpoint") and stem not in logs

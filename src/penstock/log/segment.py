@@ -6,6 +6,7 @@ partition's business. Its file is opened when it is first needed.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from penstock.errors import DamagedLogError
@@ -15,11 +16,20 @@ from penstock.log.checkpoint import Checkpoint, checkpoint_path
 from penstock.record.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, parse
 
 NO_TIMESTAMP = -1
+_LOG_NAME = re.compile(r"[0-9]{20}\.log")
+_OFFSET_MAX = 2**63 - 1
 
 
 def segment_path(folder: Path, base_offset: int, suffix: str = "log") -> Path:
     """The file of a segment; Kafka's naming."""
     return folder / f"{base_offset:020d}.{suffix}"
+
+
+def base_of(name: str) -> int | None:
+    """The first offset of the segment in a file of this name; None if it is not one of ours."""
+    if not _LOG_NAME.fullmatch(name) or int(name[:20]) > _OFFSET_MAX:
+        return None
+    return int(name[:20])
 
 
 class Segment:

@@ -26,6 +26,7 @@ from penstock.errors import FormatError
 from penstock.files import Files, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identity
 from penstock.log.commit import Defer, GroupCommit, Run
+from penstock.log.journal import NOT_UNDERSTOOD
 from penstock.log.offsets import OffsetsJournal
 from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
 from penstock.log.positions import PartitionId, Position, Positions
@@ -98,7 +99,7 @@ class LogStore:
         try:
             fields = json.loads(read_whole(self._files, path))
             version, cluster_id = int(fields["format"]), str(fields["cluster_id"])
-        except (ValueError, KeyError, TypeError) as error:
+        except NOT_UNDERSTOOD as error:
             raise FormatError(
                 f"open data folder {self._folder}",
                 f"format.json is damaged ({error})",

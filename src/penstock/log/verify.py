@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.errors import NotFoundError
 from penstock.files import Files
 from penstock.log.checkpoint import load
-from penstock.log.segment import segment_path
+from penstock.log.segment import base_of, segment_path
 from penstock.record.batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -53,7 +53,7 @@ def segment_bases(files: Files, folder: Path) -> list[int]:
     """The first offsets of all segments in a partition's folder."""
     if not files.exists(folder):
         raise NotFoundError(f"read {folder}", "there is no such folder", "name a folder TOPIC-N")
-    bases = [int(n[:-4]) for n in files.list(folder) if n.endswith(".log") and n[:-4].isdigit()]
+    bases = [base for name in files.list(folder) if (base := base_of(name)) is not None]
     if not bases:
         raise NotFoundError(f"read {folder}", "it holds no segments", "name a folder TOPIC-N")
     return bases

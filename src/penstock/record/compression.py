@@ -22,6 +22,8 @@ _XERIAL_HEADER_BYTES = 16
 _XERIAL_VERSIONS = b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _INT32 = Struct(">i")
 _FIRST_GUESS_BYTES = 64 * 1024
+# The codecs tell "does not fit" from "is damaged" by their words only; these are Rust's own.
+_NO_ROOM = "failed to write whole buffer"
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
@@ -63,17 +65,15 @@ def compress(codec: int, data: bytes, level: int | None = None) -> bytes:
 
 
 def _growing(decompress_into: Callable[[bytes, bytearray], int], data: bytes, limit: int) -> bytes:
-    """Unpack into a buffer that doubles until the data fits, and never beyond limit.
-
-    The codecs report "does not fit" and "is damaged" alike, so damage costs a few tries more.
-    """
+    """Unpack into a buffer that grows until the data fits, and never beyond limit."""
     size = min(limit, max(_FIRST_GUESS_BYTES, 4 * len(data)))
     while True:
         buffer = bytearray(size)
         try:
             return bytes(memoryview(buffer)[: decompress_into(data, buffer)])
-        except cramjam.DecompressionError:
-            if size >= limit:
+        except cramjam.DecompressionError as error:
+            # Only want of room is tried again: a few damaged bytes must not cost the whole limit.
+            if size >= limit or _NO_ROOM not in str(error):
                 raise
             size = min(limit, 4 * size)
 

@@ -81,7 +81,7 @@ class Server:
             defer=loop.call_soon,
             background=self._cold_threads.start,
         )
-        self.broker = Broker(store, self._clock)
+        self.broker = Broker(store, self._clock, call_later=loop.call_later)
         self.broker.open()
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -131,6 +131,7 @@ class Server:
             connection.stop_reading()
         for fetch in list(self._context.waiting_fetches):
             fetch.finish()
+        self.broker.groups.stop()
         try:
             async with asyncio.timeout(_STOP_SECONDS_MAX):
                 await self._last_round()

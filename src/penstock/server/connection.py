@@ -154,18 +154,19 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests
 
     def _handle_frames(self) -> None:
-        frames = self._frames
+        frames, answers = self._frames, self._answers
+        handle = self._connections.handler.handle
         try:
-            while not self._blocked and len(self._answers) < REQUESTS_IN_FLIGHT_MAX:
+            while len(answers) < REQUESTS_IN_FLIGHT_MAX and not self._blocked:
                 frame = frames.next_frame()
                 if frame is None:
                     break
                 answer = PendingAnswer(self)
-                self._answers.append(answer)
-                self._connections.handler.handle(frame, self._peer, answer)
+                answers.append(answer)
+                handle(frame, self._peer, answer)
                 if self._transport is None:
                     return
-                frames.trust()
+                frames.trusted = True
         except PenstockError as error:
             _log.info("%s closed: %s", self._peer.remote, error)
             self.abort()
@@ -181,7 +182,8 @@ class Connection(asyncio.BufferedProtocol):
         """Large frames share a budget; the connection waits for its share before it reads on."""
         wanted = self._frames.wanted
         if wanted <= RECEIVE_BUFFER_BYTES_KEPT:
-            self._release_memory()
+            if self._reserved:
+                self._release_memory()
         elif self._reserved == 0 and self._connections.memory.take(wanted, self._room_found):
             self._reserved = wanted
 

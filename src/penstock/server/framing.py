@@ -41,14 +41,15 @@ class FrameError(PenstockError):
 class FrameBuffer:
     """Bytes received and not yet taken."""
 
-    __slots__ = ("_buffer", "_end", "_start", "_trusted", "_view")
+    __slots__ = ("_buffer", "_end", "_start", "_view", "trusted")
 
     def __init__(self) -> None:
         self._buffer = bytearray(RECEIVE_BUFFER_BYTES_MIN)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
-        self._trusted = False
+        self.trusted = False
+        """Set once the peer has sent a well-formed request: larger frames may follow."""
 
     @property
     def partial(self) -> bool:
@@ -67,10 +68,11 @@ class FrameBuffer:
         """Where to receive: room for the rest of the frame, or for a few more."""
         if self._start == self._end:
             self._start = self._end = 0
+            if len(self._buffer) > RECEIVE_BUFFER_BYTES_KEPT:
+                self._move_to(bytearray(RECEIVE_BUFFER_BYTES_MIN))
+            return self._view
         need = max(self.wanted, RECEIVE_BUFFER_BYTES_MIN)
-        if need > len(self._buffer) or (
-            self._end == 0 and len(self._buffer) > RECEIVE_BUFFER_BYTES_KEPT
-        ):
+        if need > len(self._buffer):
             self._move_to(bytearray(_rounded(need)))
         elif self._start + need > len(self._buffer):
             self._move_to(self._buffer)
@@ -97,17 +99,13 @@ class FrameBuffer:
         if available < _LENGTH_BYTES:
             return None
         size: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
-        if not 0 <= size <= (FRAME_BYTES_MAX if self._trusted else FIRST_FRAME_BYTES_MAX):
+        if not 0 <= size <= (FRAME_BYTES_MAX if self.trusted else FIRST_FRAME_BYTES_MAX):
             raise self._refused(size)
         if available < size + _LENGTH_BYTES:
             return None
         begin = self._start + _LENGTH_BYTES
         self._start = begin + size
         return self._view[begin : self._start]
-
-    def trust(self) -> None:
-        """The peer has sent a well-formed request: larger frames may follow."""
-        self._trusted = True
 
     def _refused(self, size: int) -> FrameError:
         first = bytes(self._view[self._start : self._start + 4])

@@ -1,0 +1,223 @@
+"""All groups of the broker: finds them, makes them, removes them, and keeps what they commit.
+
+Membership lives in memory: after a restart members are told that they are unknown, and join again.
+Committed offsets live in a journal (offsets.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
+
+from penstock.broker.group import Group, State
+from penstock.broker.group_errors import (
+    GroupError,
+    GroupsStoppingError,
+    IllegalGenerationError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    MetadataTooLargeError,
+    NonEmptyGroupError,
+    UnknownGroupError,
+    UnknownMemberError,
+)
+from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, SyncAnswer
+from penstock.broker.offsets import CommittedOffsets, Done, Offsets
+from penstock.broker.timers import CallLater
+from penstock.clock import Clock
+from penstock.limits import (
+    OFFSET_METADATA_BYTES_MAX,
+    OFFSETS_CHECK_SECONDS,
+    SESSION_TIMEOUT_MS_MAX,
+    SESSION_TIMEOUT_MS_MIN,
+)
+from penstock.log.offsets import Committed
+from penstock.log.positions import PartitionId
+from penstock.log.store import LogStore
+
+
+class Groups:
+    """See the module."""
+
+    def __init__(self, store: LogStore, clock: Clock, call_later: CallLater) -> None:
+        self._clock = clock
+        self._call_later = call_later
+        self._groups: dict[str, Group] = {}
+        self._offsets = CommittedOffsets(store, clock)
+        self._stopping = False
+        self._expired_at = clock.monotonic()
+
+    def open(self, topics: Collection[UUID]) -> None:
+        """Find the groups that have committed offsets in topics that exist."""
+        for name, kind in self._offsets.open(topics).items():
+            self._make(name, kind)
+
+    def stop(self) -> None:
+        """Answer everybody who waits, and take no more."""
+        self._stopping = True
+        for group in self._groups.values():
+            group.stop()
+
+    # -- looking
+
+    def all(self) -> list[Group]:
+        """Every group, by name."""
+        return [self._groups[name] for name in sorted(self._groups)]
+
+    def get(self, name: str) -> Group:
+        """A group, or UnknownGroupError."""
+        try:
+            return self._groups[name]
+        except KeyError:
+            raise UnknownGroupError(
+                f"use group {name[:100]}", f"Group {name[:100]} not found."
+            ) from None
+
+    def offsets(self, name: str) -> Mapping[PartitionId, Committed]:
+        """What a group has committed; nothing, for one that does not exist."""
+        return self._offsets.of(name)
+
+    # -- membership
+
+    def join(self, name: str, request: JoinRequest, answer: JoinAnswer) -> None:
+        """See Group.join; a new member makes the group."""
+        try:
+            self._check_usable(name)
+            timeout = request.session_timeout_ms
+            if not SESSION_TIMEOUT_MS_MIN <= timeout <= SESSION_TIMEOUT_MS_MAX:
+                raise InvalidSessionTimeoutError(
+                    f"join group {name}",
+                    f"a session timeout of {timeout} ms",
+                    f"it must be from {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX}",
+                )
+            group = self._groups.get(name)
+            if group is None:
+                if request.member_id:
+                    raise _unknown_member(name)
+                group = self._make(name)
+        except GroupError as error:
+            answer(error)
+        else:
+            group.join(request, answer)
+
+    def sync(
+        self,
+        name: str,
+        who: Identity,
+        generation: int,
+        protocol: tuple[str | None, str | None],
+        assignments: Mapping[str, bytes],
+        answer: SyncAnswer,
+    ) -> None:
+        """See Group.sync."""
+        try:
+            group = self._with_members(name)
+        except GroupError as error:
+            answer(error)
+        else:
+            group.sync(who, generation, protocol, assignments, answer)
+
+    def heartbeat(self, name: str, who: Identity, generation: int) -> None:
+        """See Group.heartbeat."""
+        self._with_members(name).heartbeat(who, generation)
+
+    def leave(self, name: str, leaving: Iterable[Identity]) -> list[GroupError | None]:
+        """See Group.leave."""
+        return self._with_members(name).leave(leaving)
+
+    def _with_members(self, name: str) -> Group:
+        self._check_usable(name)
+        try:
+            return self._groups[name]
+        except KeyError:
+            raise _unknown_member(name) from None
+
+    def _check_usable(self, name: str) -> None:
+        if not name:
+            raise InvalidGroupIdError("use a group", "its name is empty", "set group.id")
+        if self._stopping:
+            raise GroupsStoppingError(f"use group {name}", "the broker stops", "look for it anew")
+
+    def _make(self, name: str, kind: str = "") -> Group:
+        group = Group(name, self._clock, self._call_later, self._occupied, kind)
+        self._groups[name] = group
+        return group
+
+    def _occupied(self, group: Group) -> None:
+        self._offsets.occupied(group.name, group.protocol_type, empty=group.state is State.EMPTY)
+
+    # -- committed offsets
+
+    def check_commit(self, name: str, who: Identity, generation: int) -> None:
+        """Pass if a client may commit for a group; a client without one makes it."""
+        group = self._groups.get(name)
+        if group is not None:
+            group.check_commit(who, generation)
+        elif generation >= 0:
+            # Kafka's newer versions answer that the group is unknown, which Java takes for fatal; but
+            # a group is also unknown after a restart, and its members have only to join again.
+            raise IllegalGenerationError(
+                f"commit offsets of group {name[:100]}", "it has no members", "join again"
+            )
+
+    def commit(self, name: str, offsets: Offsets, done: Done) -> None:
+        """Keep offsets, after check_commit; done is called when they are durable, or with why not.
+
+        Raises:
+            DiskFullError: nothing was done.
+        """
+        group = self._groups.get(name) or self._make(name)
+        self._offsets.put(name, group.protocol_type, offsets, done)
+
+    def position(self, offset: int, leader_epoch: int, metadata: str | None) -> Committed:
+        """A position to commit now, or MetadataTooLargeError."""
+        metadata = metadata or ""
+        if len(metadata.encode()) > OFFSET_METADATA_BYTES_MAX:
+            raise MetadataTooLargeError(
+                "commit an offset", f"its metadata is above {OFFSET_METADATA_BYTES_MAX} bytes"
+            )
+        return Committed(offset, leader_epoch, metadata, self._clock.wall_ms())
+
+    def remove_offsets(self, name: str, partitions: Collection[PartitionId], done: Done) -> None:
+        """Forget some of a group's offsets."""
+        self._offsets.remove(name, partitions, done)
+
+    def topic_deleted(self, topic_id: UUID) -> None:
+        """Offsets go with their topic."""
+        self._offsets.remove_topic(topic_id)
+
+    def delete(self, name: str, done: Done) -> None:
+        """Remove a group without members and all it has committed.
+
+        Raises:
+            UnknownGroupError, NonEmptyGroupError: nothing was done.
+        """
+        group = self.get(name)
+        if group.state is not State.EMPTY:
+            raise NonEmptyGroupError(
+                f"delete group {name}", f"it has {len(group.members)} members", "stop them first"
+            )
+        self._bury(group)
+        self._offsets.remove_group(name, done)
+
+    def _bury(self, group: Group) -> None:
+        group.die()
+        del self._groups[group.name]
+
+    def expire(self) -> None:
+        """Forget old offsets, and groups of which nothing is left. Called now and then."""
+        now = self._clock.monotonic()
+        if now - self._expired_at < OFFSETS_CHECK_SECONDS:
+            return
+        self._expired_at = now
+        for group in list(self._groups.values()):
+            if group.state is not State.EMPTY:
+                continue
+            if self._offsets.of(group.name):
+                self._offsets.expire(group.name)
+            elif not group.pending:
+                self._bury(group)
+
+
+def _unknown_member(name: str) -> UnknownMemberError:
+    return UnknownMemberError(f"use group {name[:100]}", "it has no members", "join again")

@@ -1,0 +1,142 @@
+"""Committed offsets: what groups have committed, durable before it is answered or shown.
+
+Changes go to the journal (log/offsets.py) and are applied here when their commit round is over, in
+the order they were asked for: what can be fetched would survive a power failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from uuid import UUID
+
+from penstock.clock import Clock
+from penstock.errors import StorageError
+from penstock.limits import OFFSETS_RETENTION_MINUTES
+from penstock.log import offsets as journal_of
+from penstock.log.offsets import Change, Committed
+from penstock.log.positions import PartitionId
+from penstock.log.store import LogStore
+
+_RETENTION_MS = OFFSETS_RETENTION_MINUTES * 60_000
+Done = Callable[[StorageError | None], None]
+Offsets = dict[PartitionId, Committed]
+
+
+class CommittedOffsets:
+    """See the module."""
+
+    def __init__(self, store: LogStore, clock: Clock) -> None:
+        self._journal = store.offsets
+        self._commit = store.commit
+        self._space = store.space
+        self._clock = clock
+        self._groups: dict[str, Offsets] = {}
+        self._empty_since: dict[str, int] = {}
+
+    def open(self, topics: Collection[UUID]) -> dict[str, str]:
+        """Take over what the journal knows; returns the type of each group found in it.
+
+        Topics that are gone took their offsets with them, even if the journal did not hear of it.
+        """
+        now = self._clock.wall_ms()
+        types: dict[str, str] = {}
+        changes: list[Change] = []
+        gone: set[UUID] = set()
+        for name, record in self._journal.groups.items():
+            gone |= {p.topic_id for p in record.offsets if p.topic_id not in topics}
+            offsets = {p: c for p, c in record.offsets.items() if p.topic_id in topics}
+            if not offsets:
+                continue
+            self._groups[name] = offsets
+            types[name] = record.type
+            if record.empty_since is None:  # its members are gone since the broker stopped
+                changes.append(journal_of.occupied(name, record.type, now))
+            self._empty_since[name] = record.empty_since or now
+        changes += map(journal_of.topic_deleted, gone)
+        for change in changes:
+            self._journal.queue(change)
+        if changes:
+            self._commit.metadata_changed(self._journal.write)
+        return types
+
+    def of(self, group: str) -> Mapping[PartitionId, Committed]:
+        """Where a group stands."""
+        return self._groups.get(group, {})
+
+    def put(self, group: str, kind: str, offsets: Offsets, done: Done) -> None:
+        """Commit; done is called with what went wrong, or None once it is durable.
+
+        Raises:
+            DiskFullError: nothing was done.
+        """
+        self._space.check(100 * len(offsets))
+        change = journal_of.committed(group, kind, offsets)
+        self._write(change, partial(self._apply, group, offsets), done)
+
+    def _apply(self, group: str, offsets: Offsets) -> None:
+        self._groups.setdefault(group, {}).update(offsets)
+
+    def remove(self, group: str, partitions: Collection[PartitionId], done: Done) -> None:
+        """Forget some of a group's offsets."""
+        change = journal_of.removed(group, list(partitions))
+        self._write(change, partial(self._forget, group, partitions), done)
+
+    def _forget(self, group: str, partitions: Collection[PartitionId]) -> None:
+        offsets = self._groups.get(group, {})
+        for partition in partitions:
+            offsets.pop(partition, None)
+        if not offsets:
+            self._groups.pop(group, None)
+
+    def remove_group(self, group: str, done: Done) -> None:
+        """Forget a group."""
+        self._empty_since.pop(group, None)
+        forget = partial(self._groups.pop, group, None)
+        self._write(journal_of.group_deleted(group), forget, done)
+
+    def remove_topic(self, topic_id: UUID) -> None:
+        """Forget every group's offsets in a topic; durable after the next round."""
+
+        def forget() -> None:
+            for group, offsets in list(self._groups.items()):
+                self._forget(group, [p for p in offsets if p.topic_id == topic_id])
+
+        # Even if no group stands in it: a commit may be on its way.
+        self._write(journal_of.topic_deleted(topic_id), forget, lambda _: None)
+
+    def occupied(self, group: str, kind: str, *, empty: bool) -> None:
+        """A group has lost its last member, or got its first: from when on its offsets age."""
+        if empty:
+            self._empty_since[group] = self._clock.wall_ms()
+        else:
+            self._empty_since.pop(group, None)
+        if group in self._groups:
+            since = self._empty_since.get(group)
+            self._write(journal_of.occupied(group, kind, since), lambda: None, lambda _: None)
+
+    def expire(self, group: str) -> None:
+        """Forget what a group without members has not renewed for so long."""
+        since = self._empty_since.get(group, 0)
+        horizon = self._clock.wall_ms() - _RETENTION_MS
+        old = [p for p, c in self.of(group).items() if max(c.time_ms, since) <= horizon]
+        if old:
+            self.remove(group, old, lambda _: None)
+
+    def _write(self, change: Change, apply: Callable[[], object], done: Done) -> None:
+        def settled() -> None:
+            if change.durable:
+                apply()
+                done(None)
+            else:
+                done(
+                    StorageError(
+                        "commit offsets",
+                        "they were not made durable",
+                        "see the broker's log, and try again",
+                    )
+                )
+
+        self._journal.queue(change)
+        self._commit.metadata_changed(self._journal.write)
+        self._commit.after(settled)

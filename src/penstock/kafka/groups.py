@@ -1,0 +1,280 @@
+"""Groups: JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), and their administration.
+
+DescribeGroups (15), ListGroups (16), DeleteGroups (42) are for people.
+
+Joins and syncs are answered when the group has got that far; nothing else waits for them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from kafka.protocol.admin import (
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    ListGroupsResponse,
+)
+from kafka.protocol.consumer import (
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+
+from penstock.broker.group import Group, State
+from penstock.broker.group_errors import (
+    GroupError,
+    InconsistentProtocolError,
+    MemberIdRequiredError,
+    UnknownMemberError,
+)
+from penstock.broker.group_member import (
+    Identity,
+    Joined,
+    JoinRequest,
+    Member,
+    Protocol,
+    Synced,
+)
+from penstock.errors import StorageError
+from penstock.kafka.call import Call
+from penstock.kafka.errors import Code, code_of
+from penstock.kafka.outcome import DONE, Outcome, attempt, failure
+from penstock.wire.codec import Message
+
+_TYPE: Final = "classic"
+# What Kafka reports when there is no authorizer: every operation a group knows.
+_GROUP_OPERATIONS: Final = frozenset({3, 6, 8, 10, 11})
+
+
+# -- JoinGroup
+
+
+def join_group(call: Call, request: Message) -> None:
+    """Become or stay a member; answered when everybody has joined."""
+    session_timeout: int = request.session_timeout_ms
+    # Version 0 knows one timeout.
+    rebalance_timeout = request.rebalance_timeout_ms if call.version >= 1 else session_timeout
+    # The first of equal names counts; Kafka has them as a map, too.
+    protocols = {p.name: bytes(p.metadata) for p in reversed(request.protocols)}
+    joining = JoinRequest(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id if call.version >= 5 else None,
+        client_id=call.client_id,
+        client_host=f"/{call.peer.remote.rpartition(':')[0]}",
+        session_timeout_ms=session_timeout,
+        rebalance_timeout_ms=max(0, rebalance_timeout),
+        protocol_type=request.protocol_type,
+        protocols=tuple(Protocol(*item) for item in reversed(protocols.items())),
+        must_know_id=call.version >= 4,
+        may_skip_assignment=call.version >= 9,
+    )
+    answer = partial(_answer_join, call, request.member_id)
+    call.context.broker.groups.join(request.group_id, joining, answer)
+
+
+def _answer_join(call: Call, member_id: str, result: Joined | GroupError) -> None:
+    if isinstance(result, GroupError):
+        call.reply(
+            JoinGroupResponse(
+                error_code=code_of(result),
+                # Before version 7 it cannot be null.
+                protocol_name=None if call.version >= 7 else "",
+                leader="",
+                member_id=(
+                    result.member_id if isinstance(result, MemberIdRequiredError) else member_id
+                ),
+                members=[],
+            )
+        )
+        return
+    call.reply(
+        JoinGroupResponse(
+            generation_id=result.generation,
+            protocol_type=result.protocol_type,
+            protocol_name=result.protocol,
+            leader=result.leader_id,
+            skip_assignment=result.skip_assignment,
+            member_id=result.member_id,
+            members=[
+                JoinGroupResponse.JoinGroupResponseMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    metadata=member.metadata,
+                )
+                for member in result.members
+            ],
+        )
+    )
+
+
+# -- SyncGroup
+
+
+def sync_group(call: Call, request: Message) -> None:
+    """Ask for a share of the work, or share it out; answered when the leader has."""
+    answer = partial(_answer_sync, call)
+    protocol: tuple[str | None, str | None] = (None, None)
+    if call.version >= 5:
+        protocol = (request.protocol_type, request.protocol_name)
+        if None in protocol:
+            answer(InconsistentProtocolError("sync with a group", "the protocol is not named"))
+            return
+    call.context.broker.groups.sync(
+        request.group_id,
+        _identity(call, request, instance_from=3),
+        request.generation_id,
+        protocol,
+        {item.member_id: bytes(item.assignment) for item in request.assignments},
+        answer,
+    )
+
+
+def _answer_sync(call: Call, result: Synced | GroupError) -> None:
+    if isinstance(result, GroupError):
+        call.reply(SyncGroupResponse(error_code=code_of(result), assignment=b""))
+        return
+    call.reply(
+        SyncGroupResponse(
+            protocol_type=result.protocol_type,
+            protocol_name=result.protocol,
+            assignment=result.assignment,
+        )
+    )
+
+
+def _identity(call: Call, request: Message, *, instance_from: int) -> Identity:
+    """Who asks; static members can say so from some version on."""
+    instance_id = request.group_instance_id if call.version >= instance_from else None
+    return Identity(request.member_id, instance_id)
+
+
+# -- Heartbeat, LeaveGroup
+
+
+def heartbeat(call: Call, request: Message) -> Message:
+    """A member is alive, and learns whether it must join again."""
+    groups = call.context.broker.groups
+    who = _identity(call, request, instance_from=3)
+    outcome = attempt(lambda: groups.heartbeat(request.group_id, who, request.generation_id))
+    return HeartbeatResponse(error_code=outcome.code)
+
+
+def leave_group(call: Call, request: Message) -> Message:
+    """Members go; from version 3 on several at once, also by their instance ids."""
+    leaving = [Identity(request.member_id)]
+    if call.version >= 3:
+        leaving = [Identity(m.member_id, m.group_instance_id) for m in request.members]
+    try:
+        errors = call.context.broker.groups.leave(request.group_id, leaving)
+    except UnknownMemberError as error:
+        errors = [error] * len(leaving)
+    except GroupError as error:
+        return LeaveGroupResponse(error_code=code_of(error), members=[])
+    codes = [Code.NONE if error is None else code_of(error) for error in errors]
+    if call.version < 3:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=who.member_id, group_instance_id=who.instance_id, error_code=code
+            )
+            for who, code in zip(leaving, codes, strict=True)
+        ]
+    )
+
+
+# -- DescribeGroups, ListGroups, DeleteGroups
+
+
+def describe_groups(call: Call, request: Message) -> Message:
+    """Groups and their members."""
+    operations = call.version >= 3 and request.include_authorized_operations
+    return DescribeGroupsResponse(
+        groups=[_describe(call, name, operations=operations) for name in request.groups]
+    )
+
+
+def _describe(call: Call, name: str, *, operations: bool) -> Message:
+    message = DescribeGroupsResponse.DescribedGroup
+    try:
+        group = call.context.broker.groups.get(name)
+    except GroupError as error:
+        # Before version 6 a group that does not exist is described as a dead one.
+        code = code_of(error) if call.version >= 6 else Code.NONE
+        return message(
+            error_code=code,
+            error_message=error.cause,
+            group_id=name,
+            group_state=State.DEAD.value,
+            protocol_type="",
+            protocol_data="",
+            members=[],
+            authorized_operations=_GROUP_OPERATIONS if operations else None,
+        )
+    return message(
+        group_id=name,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol if group.state is State.STABLE else "",
+        members=[_describe_member(group, member) for member in group.members.values()],
+        authorized_operations=_GROUP_OPERATIONS if operations else None,
+    )
+
+
+def _describe_member(group: Group, member: Member) -> Message:
+    settled = group.state is State.STABLE
+    return DescribeGroupsResponse.DescribedGroup.DescribedGroupMember(
+        member_id=member.id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(group.protocol) if settled else b"",
+        member_assignment=member.assignment if settled else b"",
+    )
+
+
+def list_groups(call: Call, request: Message) -> Message:
+    """All groups, or those in certain states or of certain types."""
+    states = {state.lower() for state in request.states_filter} if call.version >= 4 else set()
+    types = {kind.lower() for kind in request.types_filter} if call.version >= 5 else set()
+    return ListGroupsResponse(
+        groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=group.name,
+                protocol_type=group.protocol_type,
+                group_state=group.state.value,
+                group_type=_TYPE,
+            )
+            for group in call.context.broker.groups.all()
+            if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
+        ]
+    )
+
+
+def delete_groups(call: Call, request: Message) -> None:
+    """Remove groups without members; answered when they are gone for good."""
+    groups = call.context.broker.groups
+    outcomes: dict[str, Outcome] = {}
+
+    def settle(name: str, error: StorageError | None) -> None:
+        outcomes[name] = DONE if error is None else failure(error)
+
+    for name in dict.fromkeys(request.groups_names):
+        outcome = attempt(partial(groups.delete, name, partial(settle, name)))
+        if not outcome.ok:
+            outcomes[name] = outcome
+
+    def answer() -> None:
+        call.reply(
+            DeleteGroupsResponse(
+                results=[
+                    DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=done.code)
+                    for name, done in outcomes.items()
+                ]
+            )
+        )
+
+    # After the round that settles the last of them.
+    call.context.broker.commit.after(answer)
