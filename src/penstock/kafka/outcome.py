@@ -11,6 +11,10 @@ from penstock.kafka.errors import Code, code_of
 from penstock.wire.codec import Message
 
 
+# An error may quote what the client sent, and a text of the older versions holds 32 KiB at most.
+_MESSAGE_CHARS_MAX = 1000
+
+
 class RefusedError(PenstockError):
     """Something the protocol, not the broker, does not allow."""
 
@@ -36,11 +40,10 @@ DONE = Outcome(Code.NONE)
 
 def failure(error: PenstockError | OSError) -> Outcome:
     """What a client is told of an error."""
-    if isinstance(error, RefusedError):
-        return Outcome(error.code, error.reason)
     if isinstance(error, OSError):
         return Outcome(Code.KAFKA_STORAGE_ERROR, str(error))
-    return Outcome(code_of(error), error.reason)
+    code = error.code if isinstance(error, RefusedError) else code_of(error)
+    return Outcome(code, error.reason[:_MESSAGE_CHARS_MAX])
 
 
 def attempt(action: Callable[[], object]) -> Outcome:

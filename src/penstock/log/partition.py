@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from penstock.errors import OfflineError, StorageError
+from penstock.errors import OfflineError
 from penstock.files import Files, write_atomically
 from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES
 from penstock.log import checkpoint as checkpoints
@@ -339,9 +339,7 @@ class Partition:
                 break
             dead = following.base_offset <= self.start_offset
             if settings.delete_old_segments:
-                old = settings.retention_ms != NEVER and (
-                    now_ms - segment.max_timestamp > settings.retention_ms
-                )
+                old = self._too_old(segment, now_ms)
                 surplus = settings.retention_bytes != NEVER and excess >= segment.size
                 dead = dead or old or surplus
             if not dead:
@@ -350,16 +348,22 @@ class Partition:
             expired.append(segment)
         return expired
 
+    def _too_old(self, segment: Segment, now_ms: int) -> bool:
+        """Whether retention by time is over for a segment; never for one without timestamps."""
+        limit = self.settings.retention_ms
+        return (
+            limit != NEVER
+            and segment.max_timestamp != NO_TIMESTAMP
+            and now_ms - segment.max_timestamp > limit
+        )
+
     def roll_if_expired(self, now_ms: int) -> bool:
         """Roll an active segment that retention wants to remove whole, as Kafka does."""
         active = self.active
         settings = self.settings
         if active.size == 0 or self.offline is not None or not settings.delete_old_segments:
             return False
-        old = (
-            settings.retention_ms != NEVER and now_ms - active.max_timestamp > settings.retention_ms
-        )
-        if old or self.start_offset == active.next_offset:
+        if self._too_old(active, now_ms) or self.start_offset == active.next_offset:
             self._roll()
             return True
         return False
@@ -381,10 +385,7 @@ def new_segment(files: Files, folder: Path, base_offset: int, settings: LogSetti
     segment = Segment(files, folder, base_offset, settings.index_interval_bytes)
     segment.offsets.start()
     segment.times.start()
-    if segment.file.size() != 0:
-        raise StorageError(
-            f"start segment {base_offset} in {folder}", "a file of that name holds data already"
-        )
+    segment.create()
     return segment
 
 

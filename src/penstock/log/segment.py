@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from penstock.errors import DamagedLogError
+from penstock.errors import DamagedLogError, StorageError
 from penstock.files import Buffer, File, Files
 from penstock.log import index
 from penstock.log.checkpoint import Checkpoint, checkpoint_path
@@ -75,8 +75,15 @@ class Segment:
         """The open file."""
         if self._file is None:
             path = segment_path(self.folder, self.base_offset)
-            self._file = self._files.open(path, create=True)
+            self._file = self._files.open(path)
         return self._file
+
+    def create(self) -> None:
+        """Make the file of a new segment."""
+        path = segment_path(self.folder, self.base_offset)
+        self._file = self._files.open(path, create=True)
+        if self._file.size() != 0:
+            raise StorageError(f"start segment {path}", "a file of that name holds data already")
 
     # -- writing
 

@@ -62,8 +62,11 @@ class Server:
         self._sync_thread = SyncThread(loop)
         self._cold_threads = ColdThreads(loop)
         try:
-            self._open_log(loop, data)
+            # The address first: a folder that was opened and not closed in order is checked again.
             await self._listen(loop)
+            self._open_log(loop, data)
+            self._build_handlers(loop)
+            await self._listener.start_serving()
         except BaseException:
             self._sync_thread.stop()
             self._cold_threads.stop()
@@ -84,7 +87,7 @@ class Server:
         self.broker = Broker(store, self._clock, call_later=loop.call_later)
         self.broker.open()
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _build_handlers(self, loop: asyncio.AbstractEventLoop) -> None:
         advertise = self._settings.advertise
         self._context = Context(
             broker=self.broker,
@@ -96,10 +99,16 @@ class Server:
             fetch_sessions=FetchSessions(SystemRandom()),
         )
         self._connections = Connections(Dispatcher(self._context), self._clock, CONNECTIONS_MAX)
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         address = self._settings.kafka
         try:
             self._listener = await loop.create_server(
-                lambda: Connection(self._connections), address.host, address.port, backlog=_BACKLOG
+                lambda: Connection(self._connections),
+                address.host,
+                address.port,
+                backlog=_BACKLOG,
+                start_serving=False,
             )
         except OSError as error:
             raise _cannot_listen(address, error) from error
