@@ -13,6 +13,10 @@ GIB = 1024 * MIB
 
 # Kafka's socket.request.max.bytes.
 FRAME_BYTES_MAX = 100 * MIB
+# Every request but Produce, which alone carries records: the largest, a Fetch of 10,000 partitions,
+# takes 0.5 MiB. Reading them costs far more per byte than batches do, so that a frame of the largest
+# size would keep the loop busy for minutes.
+REQUEST_BYTES_MAX = 2 * MIB
 # Until a connection has sent one well-formed request it may not announce a larger frame than this:
 # every client opens with ApiVersions or Metadata, and strangers get no memory.
 FIRST_FRAME_BYTES_MAX = 64 * KIB
@@ -28,8 +32,10 @@ CONNECTIONS_MAX = 10_000
 # Answers a connection may owe before its further requests wait unread. Five is what Java pipelines,
 # librdkafka goes up to a million if told to.
 REQUESTS_IN_FLIGHT_MAX = 1_000
-# A peer that started a frame and stalls is a half-open or hostile connection.
+# A peer that started a frame and stalls is a half-open or hostile connection: in every 30 s it must
+# end the frame or bring this much more of it (70 kbit/s; clients give up on slower links themselves).
 FRAME_SECONDS_MAX = 30.0
+FRAME_PROGRESS_BYTES_MIN = 256 * KIB
 # Kafka's connections.max.idle.ms.
 IDLE_SECONDS_MAX = 600.0
 # While more than this waits to be sent, a connection's further requests wait unread.

@@ -12,8 +12,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 
 import pytest
+from kafka.protocol.consumer import HeartbeatRequest
+from tests.clients.admin_requests import find_coordinator
 from tests.clients.brokers import RUNNERS, Broker
-from tests.clients.contract import MakeTopic, NewName
+from tests.clients.contract import MakeTopic, NewName, eventually
 from tests.clients.wire import Wire
 
 
@@ -67,3 +69,20 @@ def compaction(broker: Broker) -> None:
 def topic(make_topic: MakeTopic) -> str:
     """A topic with one partition and default settings."""
     return make_topic()
+
+
+@pytest.fixture
+def group(wire: Wire, new_name: NewName) -> str:
+    """A name for a group, when the broker is ready to coordinate it; Kafka makes a topic first."""
+    name = new_name()
+    busy = {14, 15, 16}  # the coordinator is loading, not available, or another
+
+    def ready() -> bool | None:
+        (found,) = wire.call(find_coordinator(name), 4).coordinators
+        if found.error_code:
+            return None
+        heartbeat = HeartbeatRequest(group_id=name, generation_id=0, member_id="")
+        return wire.call(heartbeat).error_code not in busy or None
+
+    eventually(ready, "a coordinator")
+    return name

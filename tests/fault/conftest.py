@@ -14,6 +14,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.log.partition.CHECKPOINT_BATCHES", 3)
     monkeypatch.setattr("penstock.log.positions._REWRITE_BYTES", 300)
     monkeypatch.setattr("penstock.log.catalog._REWRITE_BYTES", 300)
+    monkeypatch.setattr("penstock.log.space.DISK_CHECK_BYTES", 1000)
 
 
 @pytest.fixture(autouse=True)

@@ -96,8 +96,6 @@ class Life:
 
     def _play(self, interleave: random.Random, *, tolerant: bool, restart: bool) -> None:
         machine = self.start()
-        # The negative control: the folder is in order, but from here on nothing reaches the disk.
-        self.files.sync_is_noop = self.unsafe
 
         def append_during_sync(path: Path) -> None:
             if machine.topics.get("a") and interleave.random() < 0.2:
@@ -110,6 +108,11 @@ class Life:
         for step in steps():
             with tolerated() if tolerant else contextlib.nullcontext():
                 step(machine)
+            if self.unsafe and not self.files.sync_is_noop:
+                # The negative control: the first topic is in order, so that what goes missing are
+                # records; from here on nothing reaches the disk.
+                machine.settle()
+                self.files.sync_is_noop = True
             # Whatever fails, the machinery of commit rounds has to hold.
             machine.shake(interleave)
         self.files.during_sync = None

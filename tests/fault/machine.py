@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -68,6 +69,7 @@ class Machine:
         self._job: tuple[Job, Done] | None = None
         self._outcome: tuple[Outcome, Done] | None = None
         self._background: deque[Callable[[], None]] = deque()
+        self._deleting: set[str] = set()
         self.damaged: list[DamagedLogError] = []
         space = DiskSpace(
             files, HOME, clock, free_bytes_min=FREE_BYTES_MIN, reserve_bytes=RESERVE_BYTES
@@ -155,6 +157,9 @@ class Machine:
     # -- what clients ask for
 
     def create_topic(self, name: str, partitions: int) -> None:
+        # The broker refuses a name until its deletion is durable; clients try again.
+        while name in self._deleting and (self.turn() or self.work() or self.finish()):
+            pass
         entry = TopicEntry(name, UUID(int=self.oracle.number()), partitions, {}, 1)
         facts = self.oracle.topics[entry.id] = _facts(entry)
         made = self.store.create_partitions(entry, range(partitions), self.settings, Witness)
@@ -196,7 +201,8 @@ class Machine:
         facts = self.oracle.topics[entry.id]
         facts.delete_asked = True
         gone = [self.partitions[k] for k in list(self.partitions) if k[0] == name]
-        self.store.delete_topic(entry, gone)
+        self._deleting.add(name)
+        self.store.delete_topic(entry, gone, partial(self._deleting.discard, name))
         del self.topics[name]
         self.partitions = {k: p for k, p in self.partitions.items() if k[0] != name}
         self._when_metadata_is_durable(lambda: setattr(facts, "deleted", True))
@@ -240,7 +246,6 @@ class Machine:
             if token == sent.token:
                 self._acknowledge_later(partition, sent, offset)
                 return
-        self.store.space.check()
         stamp = self.clock.wall_ms()
         batch = encode(
             [NewRecord(value, timestamp=stamp) for value in sent.values],
@@ -248,6 +253,7 @@ class Machine:
             producer_epoch=0,
             base_sequence=sent.token.sequence,
         )
+        self.store.space.check(len(batch))
         try:
             offset = partition.append(parse(batch), batch)
         except OSError as error:

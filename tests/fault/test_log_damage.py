@@ -17,6 +17,7 @@ from penstock.log import repair, verify
 from penstock.log.recovery import Recovery
 from penstock.record.batch import InvalidBatchError
 from penstock.record.decode import decode
+from penstock.testing.faulty import Crash
 from penstock.testing.power_failure import Keep
 
 pytestmark = pytest.mark.fault
@@ -382,8 +383,6 @@ class TestRepair:
         self, prepared: Prepared, choice: repair.Choice, policy: Keep
     ) -> None:
         """Afterwards the repair can be done again, and nothing more is lost than it said."""
-        from penstock.testing.faulty import Crash
-
         damaged = prepared.batches[1]
         lost = range(damaged.first_offset, damaged.next_offset)
         if choice is repair.Choice.TRUNCATE:

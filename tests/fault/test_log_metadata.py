@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from tests.fault.histories import Life
 from tests.fault.machine import HOME, Machine
 
+from penstock.testing.faulty import Crash
 from penstock.testing.power_failure import Keep
 
 pytestmark = pytest.mark.fault
@@ -170,12 +173,8 @@ class TestUnsettledCreation:
 
 
 def life_goes_on(machine: Machine) -> None:
-    from penstock.testing.faulty import Crash
-
-    try:
+    with contextlib.suppress(Crash):
         for _ in range(20):
             machine.produce("a", 0, 1)
             machine.clock.advance(1)
             machine.settle()
-    except Crash:
-        pass

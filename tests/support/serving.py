@@ -31,9 +31,7 @@ def steady_port() -> int:
 class Serving:
     """One process. Standard output is read by `wait_ready`, standard error goes to a file."""
 
-    def __init__(
-        self, data: Path, errors: Path, *options: str, kafka: str = "127.0.0.1:0"
-    ) -> None:
+    def __init__(self, data: Path, errors: Path, *options: str, kafka: str = "127.0.0.1:0") -> None:
         command = [sys.executable, "-m", "penstock", "serve"]
         command += ["--data", str(data), "--kafka", kafka, *options]
         self._errors = errors

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -81,6 +82,7 @@ class Broker:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._metric_names: dict[str, str] = {}
+        self._deleting: set[str] = set()
         self._next_producer_id = store.catalog.next_producer_id
         self._producer_ids_end = self._next_producer_id
         self._groups = Groups(store, clock, call_later or NoTimers())
@@ -166,6 +168,8 @@ class Broker:
         check_name(name)
         if name in self._topics:
             raise TopicExistsError(f"create topic {name}", "it already exists")
+        if name in self._deleting:
+            raise TopicExistsError(f"create topic {name}", "it is being deleted", "try again")
         twin = self._metric_names.get(metric_name(name))
         if twin is not None:
             raise InvalidTopicNameError(
@@ -196,7 +200,10 @@ class Broker:
         del self._topics[topic.name]
         del self._by_id[topic.entry.id]
         del self._metric_names[metric_name(topic.name)]
-        self._store.delete_topic(topic.entry, topic.whole_partitions())
+        self._deleting.add(topic.name)
+        self._store.delete_topic(
+            topic.entry, topic.whole_partitions(), partial(self._deleting.discard, topic.name)
+        )
         self._groups.topic_deleted(topic.entry.id)
         _log.info("deleted topic %s", topic.name)
 

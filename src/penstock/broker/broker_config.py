@@ -13,7 +13,12 @@ from penstock.limits import (
     CONNECTIONS_MAX,
     FETCH_RESPONSE_BYTES_MAX,
     FRAME_BYTES_MAX,
+    GROUP_MEMBERS_MAX,
     IDLE_SECONDS_MAX,
+    OFFSET_METADATA_BYTES_MAX,
+    OFFSETS_RETENTION_MINUTES,
+    SESSION_TIMEOUT_MS_MAX,
+    SESSION_TIMEOUT_MS_MIN,
 )
 
 BROKER_NAMES: Final[dict[str, str]] = {
@@ -65,10 +70,26 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = dict(
             "default.replication.factor": _fixed(_INT, 1, "There is one node."),
             "delete.topic.enable": _fixed(_BOOLEAN, "true", "Topics can be deleted."),
             "fetch.max.bytes": _fixed(_INT, FETCH_RESPONSE_BYTES_MAX, "Most that one fetch gets."),
+            "group.initial.rebalance.delay.ms": _fixed(
+                _INT, 0, "A group's first members start at once."
+            ),
+            "group.max.session.timeout.ms": _fixed(
+                _INT, SESSION_TIMEOUT_MS_MAX, "Longest session of a group's member."
+            ),
+            "group.max.size": _fixed(_INT, GROUP_MEMBERS_MAX, "Most members of a group."),
+            "group.min.session.timeout.ms": _fixed(
+                _INT, SESSION_TIMEOUT_MS_MIN, "Shortest session of a group's member."
+            ),
             "max.connections": _fixed(_INT, CONNECTIONS_MAX, "Connections beyond are refused."),
             "node.id": _fixed(_INT, 1, "This node."),
             "num.partitions": _fixed(
                 _INT, DEFAULT_PARTITIONS, "Partitions of a topic that does not say."
+            ),
+            "offset.metadata.max.bytes": _fixed(
+                _INT, OFFSET_METADATA_BYTES_MAX, "Most words with a committed offset."
+            ),
+            "offsets.retention.minutes": _fixed(
+                _INT, OFFSETS_RETENTION_MINUTES, "Kept for a group without members."
             ),
             "socket.request.max.bytes": _fixed(_INT, FRAME_BYTES_MAX, "Largest request."),
             **{broker: SETTINGS[topic] for topic, broker in BROKER_NAMES.items()},

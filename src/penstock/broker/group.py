@@ -270,7 +270,7 @@ class Group:
             _log.debug("group %s rebalances: %s", self.name, why)
             self._unsynced.clear()
             for member in self.members.values():
-                member.finish_sync(self._rebalancing())
+                self._answer_sync(member, self._rebalancing())
             self._first = self.state is State.EMPTY
             self._absent = {m.id for m in self.members.values() if m.answer_join is None}
             self._become(State.PREPARING)
@@ -389,8 +389,7 @@ class Group:
             other.assignment = assignments.get(other.id, b"")
         self._become(State.STABLE)
         for other in self.members.values():
-            other.last_seen = self._clock.monotonic()
-            other.finish_sync(self._share(other))
+            self._answer_sync(other, self._share(other))
 
     def _sync_while_stable(
         self, member: Member, assignments: Mapping[str, bytes], answer: SyncAnswer
@@ -409,6 +408,11 @@ class Group:
         self._unsynced.discard(member.id)
         if not self._unsynced:
             self._phase.cancel()
+
+    def _answer_sync(self, member: Member, answer: Synced | GroupError) -> None:
+        if member.answer_sync is not None:
+            self._seen(member)  # until now it could not send heartbeats
+            member.finish_sync(answer)
 
     def _share(self, member: Member) -> Synced:
         return Synced(self.protocol_type, self.protocol, member.assignment)

@@ -11,11 +11,14 @@ from struct import Struct
 from penstock.kafka import api_versions
 from penstock.kafka.apis import APIS
 from penstock.kafka.call import Answer, Call, Context, Peer
+from penstock.limits import REQUEST_BYTES_MAX
 from penstock.wire.primitives import MalformedRequestError
 from penstock.wire.requests import skip_header_tags
 
 _START = Struct(">hhih")
+_PRODUCE = 0
 _API_VERSIONS = 18
+_NOTHING = memoryview(b"")
 
 
 class Dispatcher:
@@ -39,11 +42,16 @@ class Dispatcher:
         api = APIS.get(key)
         if api is None:
             raise MalformedRequestError(f"request key {key} is not offered")
+        if key != _PRODUCE and len(frame) > REQUEST_BYTES_MAX:
+            raise MalformedRequestError(f"{len(frame)} bytes are too many for request key {key}")
         if api.lowest <= version <= api.highest:
             if version >= api.flexible_from:
                 position = _skip_tags(frame, position)
             body = frame[position:]
-            api.handle(Call(self._context, peer, answer, version, correlation_id, body, frame))
+            call = Call(self._context, peer, answer, version, correlation_id, body, frame)
+            api.handle(call)
+            # An answer can take a minute; the receive buffer must not wait for it.
+            call.body = call.frame = _NOTHING
         elif key == _API_VERSIONS:
             # KIP-511: the client learns what it may use and asks again.
             body = frame[position:]

@@ -14,8 +14,9 @@ from penstock.broker.errors import UnknownTopicError
 from penstock.errors import PenstockError
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.call import Call, Timer
-from penstock.kafka.errors import Code, code_of
+from penstock.kafka.errors import Code
 from penstock.kafka.fetch_session import INITIAL_EPOCH, FetchSession
+from penstock.kafka.outcome import failure
 from penstock.limits import FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
 from penstock.log.partition import Partition
 from penstock.log.reading import NotCachedError, read
@@ -214,8 +215,8 @@ class Fetch:
             except UnknownTopicError:
                 by_name = key.topic.id is None
                 item.code = Code.UNKNOWN_TOPIC_OR_PARTITION if by_name else Code.UNKNOWN_TOPIC_ID
-            except PenstockError as error:
-                item.code = code_of(error)
+            except (PenstockError, OSError) as error:
+                item.code = failure(error).code
         return found
 
     def _partition(self, key: PartitionKey) -> Partition:

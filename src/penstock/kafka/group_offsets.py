@@ -161,23 +161,23 @@ def _fetched(
     broker = call.context.broker
     offsets = broker.groups.offsets(group)
     found = _all(broker, offsets) if wanted is None else _wanted(call, offsets, wanted)
-    return [
-        topic_message(
-            name=name,
-            topic_id=topic_id,
-            partitions=[
-                partition_message(
-                    partition_index=number,
-                    committed_offset=position.offset,
-                    committed_leader_epoch=position.leader_epoch,
-                    metadata=position.metadata,
-                    error_code=code,
-                )
-                for number, position in positions
-            ],
-        )
-        for name, topic_id, code, positions in found
-    ]
+    topics: list[Message] = []
+    for name, topic_id, code, positions in found:
+        partitions = [
+            partition_message(
+                partition_index=number,
+                committed_offset=position.offset,
+                committed_leader_epoch=position.leader_epoch,
+                metadata=position.metadata,
+                error_code=code,
+            )
+            for number, position in positions
+        ]
+        topic = topic_message(name=name, partitions=partitions)
+        if call.version >= _BY_ID_FROM:
+            topic.topic_id = topic_id
+        topics.append(topic)
+    return topics
 
 
 _Fetched = tuple[str, UUID | None, Code, list[tuple[int, Committed]]]

@@ -10,7 +10,6 @@ from penstock.kafka.call import Call
 from penstock.kafka.errors import Code, code_of
 from penstock.wire.codec import Message
 
-
 # An error may quote what the client sent, and a text of the older versions holds 32 KiB at most.
 _MESSAGE_CHARS_MAX = 1000
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,20 +69,24 @@ class TopicEntry:
         return entry
 
 
-def write_identity(files: Files, folder: Path, entry: TopicEntry) -> Callable[[], None]:
-    """Write topic.json into a partition's folder; returns what makes it survive a power failure."""
-    path = folder / IDENTITY_FILE
-    scratch = folder / (IDENTITY_FILE + ".tmp")
-    file = files.open(scratch, create=True)
-    file.truncate(0)
-    file.pwrite([entry.encode()], 0)
+def write_identities(
+    files: Files, topics: Path, folders: Iterable[Path], entry: TopicEntry
+) -> None:
+    """Write topic.json into partitions' folders, synced. Runs on the commit thread.
 
-    def settle() -> None:
-        file.sync()
+    All of it at once: two syncs of the file system instead of two for each of a thousand partitions.
+    """
+    renames: list[tuple[Path, Path]] = []
+    for folder in folders:
+        scratch = folder / (IDENTITY_FILE + ".tmp")
+        file = files.open(scratch, create=True)
+        file.truncate(0)
+        file.pwrite([entry.encode()], 0)
+        renames.append((scratch, folder / IDENTITY_FILE))
+    files.sync_all(topics)
+    for scratch, path in renames:
         files.rename(scratch, path)
-        files.sync_folder(folder)
-
-    return settle
+    files.sync_all(topics)
 
 
 def read_identity(files: Files, folder: Path) -> TopicEntry | None:

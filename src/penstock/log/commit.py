@@ -181,6 +181,10 @@ class GroupCommit:
             self._last_ends.append((partition.identity, end))
             partition.finish_round(round_, outcome.written.get(partition, []))
         for callback in waiting:
-            callback()
+            try:
+                callback()
+            except Exception:
+                # A mistake of ours in one answer must not cost all others theirs.
+                _log.exception("what waited for a commit round failed after it")
         if self._dirty or self._metadata or self._waiting or self._moved_starts:
             self._request()

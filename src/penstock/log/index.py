@@ -91,11 +91,6 @@ class SparseIndex:
             return False
         return True
 
-    def rebuild(self) -> None:
-        """Start over in memory; the caller adds every entry again."""
-        self._expected = None
-        self.start()
-
     # -- any segment
 
     def load(self) -> bytes:

@@ -110,6 +110,10 @@ class OffsetsJournal:
             self._journal.cut_torn_tail()
             self.torn = b""
 
+    def sync(self) -> None:
+        """Make certain what was found: a killed process may have written it and not synced it."""
+        self._journal.sync()
+
     def queue(self, change: Change) -> None:
         """Hand a change to the commit thread; called on the loop, before the round is asked for."""
         self._queue.append(change)
@@ -181,7 +185,8 @@ class OffsetsJournal:
             for topic_id, partition in fields["removed"]:
                 offsets.pop(PartitionId(UUID(topic_id), int(partition)), None)
         elif "empty_since" in fields:
-            self._record(fields).empty_since = fields["empty_since"]
+            since = fields["empty_since"]
+            self._record(fields).empty_since = None if since is None else int(since)
         else:
             time_ms = int(fields["time"])
             offsets = self._record(fields).offsets

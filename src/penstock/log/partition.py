@@ -25,11 +25,10 @@ from penstock.files import Files, write_atomically
 from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES
 from penstock.log import checkpoint as checkpoints
 from penstock.log.positions import PartitionId
-from penstock.log.segment import NO_TIMESTAMP, Segment
+from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
 from penstock.log.settings import NEVER, Durability, LogSettings
 from penstock.record.batch import BatchHeader, patch
 
-_RELATIVE_OFFSET_MAX = 2**31 - 1
 _COMMIT_POINTS_KEPT = 16
 _log = logging.getLogger(__name__)
 
@@ -202,7 +201,7 @@ class Partition:
         return (
             active.size + header.size > self.settings.segment_bytes
             or active.next_offset + header.last_offset_delta - active.base_offset
-            > _RELATIVE_OFFSET_MAX
+            > RELATIVE_OFFSET_MAX
             or (
                 active.first_timestamp != NO_TIMESTAMP
                 and header.max_timestamp - active.first_timestamp > self.settings.segment_ms

@@ -116,6 +116,9 @@ def _read_at(
         if not segment.file.is_cached(wanted, position):
             raise NotCachedError(segment.file, wanted, position)
         return FileSlice(segment.file, position, wanted)
+    if position > limit:
+        # Or the reader would go on in the next segment, and miss what this one holds.
+        raise _damaged(partition, segment, "its last batch passes its end")
     return b""
 
 

@@ -181,7 +181,7 @@ class Recovery:
                     if at > 0 and len(piece) - at < size - segment.size:
                         break  # only the end of this piece: read on from here
                     return _Break(segment.size, error.cause)
-                if header.base_offset != segment.next_offset:
+                if not segment.follows(header):
                     cause = f"offset {header.base_offset} where {segment.next_offset} should be"
                     return _Break(segment.size, cause)
                 self._note_durable_end(segment)
@@ -217,8 +217,8 @@ class Recovery:
     def _note_only(self, segment: Segment, position: int) -> None:
         """Rebuild the indexes up to a position that a checkpoint vouches for."""
         while segment.size < position:
-            header = parse(segment.file.pread(HEADER_BYTES, segment.size))
-            if header.base_offset != segment.next_offset or header.size < HEADER_BYTES:
+            header = segment.next_header(position)
+            if header is None:
                 raise self._damaged(segment.next_offset, f"no batch at byte {segment.size}")
             segment.note(header, header.base_offset)
 

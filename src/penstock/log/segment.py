@@ -18,6 +18,7 @@ from penstock.record.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHea
 NO_TIMESTAMP = -1
 _LOG_NAME = re.compile(r"[0-9]{20}\.log")
 _OFFSET_MAX = 2**63 - 1
+RELATIVE_OFFSET_MAX = 2**31 - 1  # what the index can say of a batch's place in its segment
 
 
 def segment_path(folder: Path, base_offset: int, suffix: str = "log") -> Path:
@@ -110,6 +111,20 @@ class Segment:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = last_offset
 
+    def follows(self, header: BatchHeader) -> bool:
+        """Whether the offsets of a batch are those that come next, and fit the index."""
+        room = RELATIVE_OFFSET_MAX - (self.next_offset - self.base_offset)
+        return header.base_offset == self.next_offset and 0 <= header.last_offset_delta <= room
+
+    def next_header(self, end: int) -> BatchHeader | None:
+        """What stands after what is known so far, if it can be a batch that ends before end."""
+        data = self.file.pread(HEADER_BYTES, self.size)
+        if len(data) < HEADER_BYTES:
+            return None
+        header = parse(data)
+        whole = header.magic == MAGIC and HEADER_BYTES <= header.size <= end - self.size
+        return header if whole and self.follows(header) else None
+
     def _note_time(self) -> None:
         if self.max_timestamp > self._indexed_timestamp:
             self.times.add(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
@@ -165,21 +180,20 @@ class Segment:
         """An index is a cache: one that is not what its checkpoint says is made anew, in memory."""
         if not (self.offsets.damaged() or self.times.damaged()):
             return
-        self.offsets.rebuild()
-        self.times.rebuild()
-        size = self.size
-        self.size = self.batches = self._bytes_since_entry = 0
-        self.next_offset = self.base_offset
-        self.first_timestamp = self.max_timestamp = self._indexed_timestamp = NO_TIMESTAMP
-        while self.size < size:
-            header = parse(self.file.pread(HEADER_BYTES, self.size))
-            if header.magic != MAGIC or header.size < HEADER_BYTES:
+        # Beside this one, which stays as it is if the batches turn out to be damaged too.
+        rebuilt = Segment(self._files, self.folder, self.base_offset, self._interval)
+        rebuilt.offsets.start()
+        rebuilt.times.start()
+        while rebuilt.size < self.size:
+            header = rebuilt.next_header(self.size)
+            if header is None:
                 raise DamagedLogError(
                     f"rebuild the index of {segment_path(self.folder, self.base_offset)}",
-                    f"no batch at byte {self.size}",
+                    f"no batch at byte {rebuilt.size}",
                     "run `penstock log verify` on the data folder",
                 )
-            self.note(header, header.base_offset)
+            rebuilt.note(header, header.base_offset)
+        self.offsets, self.times = rebuilt.offsets, rebuilt.times
 
     # -- removal
 

@@ -24,7 +24,7 @@ from uuid import UUID, uuid4
 from penstock.clock import Clock
 from penstock.errors import FormatError
 from penstock.files import Files, read_whole, write_atomically
-from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identity
+from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
 from penstock.log.commit import Defer, GroupCommit, Run
 from penstock.log.journal import NOT_UNDERSTOOD
 from penstock.log.offsets import OffsetsJournal
@@ -66,6 +66,9 @@ class LogStore:
         files.make_folder(self._topics)
         self.cluster_id = self._check_format()
         self.clean = files.exists(folder / "clean")
+        if not self.clean:
+            # A journal that was replaced just before a kill is not certain to keep its name.
+            files.sync_folder(folder)
         self.space = space or DiskSpace(files, folder, clock)
         self.positions = Positions(files, folder / "positions.journal", clock)
         self.catalog = Catalog(files, folder / "catalog.journal")
@@ -74,6 +77,8 @@ class LogStore:
         if self.offsets.torn:
             self._put_aside("offsets.journal", self.offsets.torn)
             self.offsets.settle()
+        elif not self.clean:
+            self.offsets.sync()
         self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer)
 
     @property
@@ -123,9 +128,6 @@ class LogStore:
             entry = read_identity(self._files, self._topics / name)
             if entry is None or entry.id in self.catalog.deleted:
                 continue
-            if name.endswith(DELETED):
-                # Renamed, but the deletion itself never became durable: the topic lives on.
-                self._files.rename(self._topics / name, self._topics / name.split("~")[0])
             known = self.catalog.topics.get(entry.id)
             if known is None or entry.revision > known.revision:
                 if known is None:
@@ -156,13 +158,20 @@ class LogStore:
             for entry in self.catalog.topics.values()
             for number in range(entry.partitions)
         }
-        pending: set[UUID] = set()
+        deleted: set[UUID] = set()
+        going: list[Path] = []
+        # What the catalog says is acted on here, so it must be on disk and not in a cache only.
+        self.catalog.sync()
         for name in self._files.list(self._topics):
             folder = self._topics / name
             entry = None if name in expected else read_identity(self._files, folder)
             if entry is not None and entry.id in self.catalog.deleted:
-                pending.add(entry.id)
-                self._background(partial(remove_tree, self._files, folder))
+                deleted.add(entry.id)
+                if not name.endswith(DELETED):
+                    # Its name must be free before a topic of that name is made again.
+                    folder = self._topics / _deleted_name(name, entry.id)
+                    self._files.rename(self._topics / name, folder)
+                going.append(folder)
             elif name not in expected:
                 aside = self._folder / "quarantine" / f"{name}-{self._clock.wall_ms()}"
                 self._files.make_folder(aside.parent)
@@ -170,7 +179,8 @@ class LogStore:
                 _log.warning(
                     "folder %s belongs to no topic; kept as quarantine/%s", name, aside.name
                 )
-        self.catalog.deleted = pending
+        self._background(partial(self._remove_folders, going))
+        self.catalog.deleted = deleted
 
     # -- partitions
 
@@ -220,7 +230,7 @@ class LogStore:
 
     def _create_folder(self, entry: TopicEntry, folder: Path) -> None:
         self._files.make_folder(folder)
-        write_identity(self._files, folder, entry)()
+        write_identities(self._files, self._topics, [folder], entry)
 
     def create_partitions(
         self,
@@ -230,25 +240,29 @@ class LogStore:
         observers: Callable[[], BatchObserver],
     ) -> list[Partition]:
         """Make new partitions; they and the catalog's entry are durable after the next round."""
+        memory = settings.durability is Durability.MEMORY
+        files = self._memory if memory else self._files
+        folders: list[Path] = []
         partitions: list[Partition] = []
         for number in numbers:
             folder = self.partition_folder(entry.name, number)
-            files = self._memory if settings.durability is Durability.MEMORY else self._files
+            folders.append(folder)
             self._files.make_folder(folder)
-            self.commit.metadata_changed(write_identity(self._files, folder, entry))
-            if files is self._memory:
+            if memory:
                 self._memory.make_folder(folder)
             segments = [new_segment(files, folder, 0, settings)]
             identity = PartitionId(entry.id, number)
             partitions.append(
                 self._partition(files, entry, identity, settings, observers(), segments, 0)
             )
-        self.commit.metadata_changed(self._sync_topics)
+        self._repeat_identity(entry, folders)
         self.put(entry)
         return partitions
 
-    def _sync_topics(self) -> None:
-        self._files.sync_folder(self._topics)
+    def _repeat_identity(self, entry: TopicEntry, folders: list[Path]) -> None:
+        self.commit.metadata_changed(
+            partial(write_identities, self._files, self._topics, folders, entry)
+        )
 
     def put(self, entry: TopicEntry) -> None:
         """Record a new or changed topic in the catalog, durable after the next round."""
@@ -256,29 +270,44 @@ class LogStore:
         self.commit.metadata_changed(self.catalog.sync)
 
     def rewrite_identities(self, entry: TopicEntry) -> None:
-        """Repeat a changed topic beside its partitions."""
-        for number in range(entry.partitions):
-            folder = self.partition_folder(entry.name, number)
-            if self._files.exists(folder):
-                self.commit.metadata_changed(write_identity(self._files, folder, entry))
+        """Repeat a changed topic beside its partitions, durable after the next round."""
+        folders = [self.partition_folder(entry.name, n) for n in range(entry.partitions)]
+        self._repeat_identity(entry, [folder for folder in folders if self._files.exists(folder)])
 
-    def delete_topic(self, entry: TopicEntry, partitions: Iterable[Partition]) -> None:
-        """Remove a topic. The catalog's entry decides; the folders go in the background."""
+    def delete_topic(
+        self, entry: TopicEntry, partitions: Iterable[Partition], gone: Callable[[], None]
+    ) -> None:
+        """Remove a topic. The catalog's entry decides; the folders go in the background.
+
+        Args:
+            entry: the topic.
+            partitions: those of its partitions that are in service.
+            gone: called when the deletion is durable; only then may its name be used again.
+        """
         self.catalog.delete(entry.id)
-        self.commit.metadata_changed(self.catalog.sync)
         for partition in partitions:
             self.commit.forget(partition)
             partition.offline = "the topic was deleted"
             self.positions.forget(partition.identity)
-        removed: list[Path] = []
+        renames: list[tuple[Path, Path]] = []
         for number in range(entry.partitions):
             folder = self.partition_folder(entry.name, number)
             if self._files.exists(folder):
-                # Renamed at once, so that a topic of the same name can be made before it is gone.
-                gone = folder.with_name(f"{folder.name}~{entry.id.hex}{DELETED}")
-                self._files.rename(folder, gone)
-                removed.append(gone)
-        self.commit.after(partial(self._background, partial(self._remove_folders, removed)))
+                renames.append((folder, folder.with_name(_deleted_name(folder.name, entry.id))))
+        # In this order: a folder loses its name only when the catalog's word is durable.
+        self.commit.metadata_changed(self.catalog.sync, partial(self._rename_folders, renames))
+
+        def durable() -> None:
+            gone()
+            self._background(partial(self._remove_folders, [new for _, new in renames]))
+
+        self.commit.after(durable)
+
+    def _rename_folders(self, renames: list[tuple[Path, Path]]) -> None:
+        """Runs on the commit thread."""
+        for old, new in renames:
+            self._files.rename(old, new)
+        self._files.sync_folder(self._topics)
 
     def _remove_folders(self, folders: list[Path]) -> None:
         for folder in folders:
@@ -305,6 +334,10 @@ class LogStore:
         self.positions.rewrite()
         if len(whole) == len(kept):
             write_atomically(self._files, self._folder / "clean", b"stopped in order\n")
+
+
+def _deleted_name(folder: str, topic_id: UUID) -> str:
+    return f"{folder}~{topic_id.hex}{DELETED}"
 
 
 def _remove_segments(files: Files, folder: Path, segments: list[Segment]) -> None:

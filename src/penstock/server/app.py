@@ -64,9 +64,14 @@ class Server:
         try:
             # The address first: a folder that was opened and not closed in order is checked again.
             await self._listen(loop)
-            self._open_log(loop, data)
-            self._build_handlers(loop)
-            await self._listener.start_serving()
+            try:
+                self._open_log(loop, data)
+                self._build_handlers(loop)
+                await self._listener.start_serving()
+            except BaseException:
+                self._listener.close()
+                await self._listener.wait_closed()
+                raise
         except BaseException:
             self._sync_thread.stop()
             self._cold_threads.stop()

@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.call import Answer, Peer
 from penstock.limits import (
+    FRAME_PROGRESS_BYTES_MIN,
     FRAME_SECONDS_MAX,
     IDLE_SECONDS_MAX,
     JOIN_BYTES_MAX,
@@ -43,11 +44,12 @@ class Handler(Protocol):
 class PendingAnswer:
     """A place in the order of answers."""
 
-    __slots__ = ("connection", "parts")
+    __slots__ = ("connection", "parts", "size")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.parts: Sequence[Part] | None = None
+        self.size = 0
 
     def fill(self, parts: Sequence[Part]) -> None:
         """Send as soon as every earlier answer has been sent."""
@@ -101,7 +103,9 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox: Outbox | None = None
         self._reading = True
         self._reserved = 0
+        self._ready_bytes = 0
         self._moved_at = 0.0
+        self._progress = (0, 0, False)
         self._flush_scheduled = False
         self._loop = asyncio.get_running_loop()
 
@@ -114,13 +118,21 @@ class Connection(asyncio.BufferedProtocol):
         self._moved_at = self._connections.clock.monotonic()
         local = transport.get_extra_info("sockname")
         remote = transport.get_extra_info("peername")
+        if not (local and remote):  # it went before it was accepted
+            transport.abort()
+            return
         self._peer = Peer(str(local[0]), int(local[1]), f"{remote[0]}:{remote[1]}")
         if self._connections.stopping or len(self._connections.open) >= self._connections.limit:
             _log.warning("%s refused: too many connections", self._peer.remote)
             transport.abort()
             return
         descriptor = transport.get_extra_info("socket").fileno()
-        self._outbox = Outbox(self._loop, descriptor, self._progressed, self.abort)
+        try:
+            self._outbox = Outbox(self._loop, descriptor, self._progressed, self.abort)
+        except OSError as error:
+            _log.warning("%s refused: %s", self._peer.remote, error)
+            transport.abort()
+            return
         self._connections.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -141,7 +153,6 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
         self._frames.received(nbytes)
-        self._moved_at = self._connections.clock.monotonic()
         self._handle_frames()
 
     def _progressed(self) -> None:
@@ -160,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             while len(answers) < REQUESTS_IN_FLIGHT_MAX and not self._blocked:
                 frame = frames.next_frame()
                 if frame is None:
+                    self._reserve_memory()
                     break
                 answer = PendingAnswer(self)
                 answers.append(answer)
@@ -175,16 +187,22 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("%s closed: a request failed unexpectedly", self._peer.remote)
             self.abort()
             return
-        self._reserve_memory()
         self._update_reading()
 
     def _reserve_memory(self) -> None:
-        """Large frames share a budget; the connection waits for its share before it reads on."""
+        """Large frames share a budget; the connection waits for its share before it reads on.
+
+        Called only when the length of the frame that comes next has been found acceptable.
+        """
         wanted = self._frames.wanted
-        if wanted <= RECEIVE_BUFFER_BYTES_KEPT:
-            if self._reserved:
-                self._release_memory()
-        elif self._reserved == 0 and self._connections.memory.take(wanted, self._room_found):
+        if self._reserved and self._reserved != wanted:
+            self._frames.shrink()
+            self._release_memory()
+        if (
+            wanted > RECEIVE_BUFFER_BYTES_KEPT
+            and not self._reserved
+            and self._connections.memory.take(wanted, self._room_found)
+        ):
             self._reserved = wanted
 
     def _room_found(self, size: int) -> None:
@@ -211,6 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         if should_read != self._reading:
             self._reading = should_read
             if should_read:
+                self._moved_at = self._connections.clock.monotonic()  # it was we who stood still
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -219,6 +238,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer_ready(self, answer: PendingAnswer) -> None:
         """Send every answer whose turn it is, once for all that become ready in this turn."""
+        if len(self._answers) > 1:
+            # Of requests that were pipelined, what is ready and not sent counts as if it were.
+            answer.size = sum(map(len, answer.parts or ()))
+            self._ready_bytes += answer.size
         if not self._flush_scheduled and self._answers and self._answers[0] is answer:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -226,10 +249,14 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         self._flush_scheduled = False
         answers = self._answers
-        waited = len(answers) >= REQUESTS_IN_FLIGHT_MAX
+        waited = (
+            len(answers) >= REQUESTS_IN_FLIGHT_MAX or self._ready_bytes > WRITE_BUFFER_BYTES_MAX
+        )
         parts: list[Part] = []
         while answers and answers[0].parts is not None:
-            parts += answers.popleft().parts or ()
+            answer = answers.popleft()
+            parts += answer.parts or ()
+            self._ready_bytes -= answer.size
         if self._outbox is not None and parts:
             if len(parts) > 1 and sum(map(len, parts)) < JOIN_BYTES_MAX:
                 parts = _joined(parts)
@@ -249,14 +276,24 @@ class Connection(asyncio.BufferedProtocol):
         """Whether requests wait unread: the server stops, or the client does not take its answers."""
         if self._connections.stopping:
             return True
-        return self._outbox is not None and self._outbox.waiting_bytes > WRITE_BUFFER_BYTES_MAX
+        outbox = self._outbox
+        return (
+            outbox is not None and outbox.waiting_bytes + self._ready_bytes > WRITE_BUFFER_BYTES_MAX
+        )
 
     # -- the end
 
     def close_if_stalled(self, now: float) -> None:
-        """Close a half-open or idle connection."""
+        """Close a half-open or idle connection, or one that sends a frame byte by byte."""
+        frames = self._frames
+        pending = frames.pending
+        # Whole frames, large pieces, the begin of a frame: everything else is no progress.
+        progress = (frames.total - pending, frames.total // FRAME_PROGRESS_BYTES_MIN, pending > 0)
+        if progress != self._progress:
+            self._progress = progress
+            self._moved_at = now
         quiet = now - self._moved_at
-        if self._frames.partial and self._reading and quiet > FRAME_SECONDS_MAX:
+        if pending and self._reading and quiet > FRAME_SECONDS_MAX:
             _log.info("%s closed: stalled in the middle of a frame", self._peer.remote)
             self.abort()
         elif quiet > IDLE_SECONDS_MAX and not self._answers:

@@ -41,20 +41,22 @@ class FrameError(PenstockError):
 class FrameBuffer:
     """Bytes received and not yet taken."""
 
-    __slots__ = ("_buffer", "_end", "_start", "_view", "trusted")
+    __slots__ = ("_buffer", "_end", "_start", "_view", "total", "trusted")
 
     def __init__(self) -> None:
         self._buffer = bytearray(RECEIVE_BUFFER_BYTES_MIN)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
+        self.total = 0
+        """All bytes that ever came."""
         self.trusted = False
         """Set once the peer has sent a well-formed request: larger frames may follow."""
 
     @property
-    def partial(self) -> bool:
-        """Whether a frame has begun and not ended."""
-        return self._end > self._start
+    def pending(self) -> int:
+        """Bytes that are not taken yet; when every whole frame is, those of one that has begun."""
+        return self._end - self._start
 
     @property
     def wanted(self) -> int:
@@ -68,10 +70,10 @@ class FrameBuffer:
         """Where to receive: room for the rest of the frame, or for a few more."""
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._buffer) > RECEIVE_BUFFER_BYTES_KEPT:
-                self._move_to(bytearray(RECEIVE_BUFFER_BYTES_MIN))
             return self._view
-        need = max(self.wanted, RECEIVE_BUFFER_BYTES_MIN)
+        # A large frame gets room as it arrives: to announce one must not cost more than its bytes.
+        arrived = max(4 * self.pending, RECEIVE_BUFFER_BYTES_KEPT)
+        need = max(min(self.wanted, arrived), RECEIVE_BUFFER_BYTES_MIN)
         if need > len(self._buffer):
             self._move_to(bytearray(_rounded(need)))
         elif self._start + need > len(self._buffer):
@@ -85,9 +87,15 @@ class FrameBuffer:
         self._view[: len(kept)] = kept
         self._start, self._end = 0, len(kept)
 
+    def shrink(self) -> None:
+        """Give an unusually large buffer back, now and not when more comes: that may be never."""
+        if len(self._buffer) > RECEIVE_BUFFER_BYTES_KEPT:
+            self._move_to(bytearray(_rounded(max(self.pending, RECEIVE_BUFFER_BYTES_MIN))))
+
     def received(self, count: int) -> None:
         """So many bytes were put into the space."""
         self._end += count
+        self.total += count
 
     def next_frame(self) -> memoryview | None:
         """The next whole frame, or None.

@@ -30,6 +30,9 @@ class FrameMemory:
     def give_back(self, size: int) -> None:
         """Return what was taken; those who wait get it in their order."""
         self._free += size
+        self._serve()
+
+    def _serve(self) -> None:
         while self._waiting and self._waiting[0][0] <= self._free:
             wanted, found = self._waiting.popleft()
             self._free -= wanted
@@ -39,3 +42,4 @@ class FrameMemory:
         """Somebody no longer waits."""
         if self._waiting:
             self._waiting = deque(entry for entry in self._waiting if entry[1] != found)
+            self._serve()  # those behind may want less

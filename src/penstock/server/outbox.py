@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from penstock.files import Buffer, FileSlice
 
@@ -45,10 +45,12 @@ class Outbox:
         self._watching = False
         self.waiting_bytes = 0
 
-    def send(self, parts: Iterable[Part]) -> None:
+    def send(self, parts: Sequence[Part]) -> None:
         """Send parts after everything that waits."""
         self._parts.extend(parts)
-        if not self._watching:
+        if self._watching:
+            self.waiting_bytes += sum(map(len, parts))
+        else:
             self._pump()
 
     def _pump(self) -> None:

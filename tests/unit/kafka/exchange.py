@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
+from tests.support.timers import ManualTimers
 
 from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
@@ -71,7 +72,8 @@ class Exchange:
             defer=self._turns.append,
             background=lambda job: job(),
         )
-        self.broker = Broker(store, self.clock)
+        self.timers = ManualTimers(self.clock)
+        self.broker = Broker(store, self.clock, call_later=self.timers)
         self.broker.open()
         context = Context(
             broker=self.broker,
