@@ -18,6 +18,8 @@ from typing import Protocol
 from penstock.errors import ConflictError
 
 Buffer = bytes | bytearray | memoryview
+# One system call takes so many pieces at the most (Linux's IOV_MAX).
+_PIECES_MAX = 1024
 
 
 class File(Protocol):
@@ -156,6 +158,8 @@ class OsFile:
 
     def pwrite(self, data: Sequence[Buffer], position: int) -> None:
         """Write all of data at position."""
+        if len(data) > _PIECES_MAX:
+            data = [b"".join(data)]
         written = os.pwritev(self._fd, data, position)
         total = len(data[0]) if len(data) == 1 else sum(map(len, data))
         while written < total:
@@ -314,6 +318,18 @@ class FolderLock:
     def release(self) -> None:
         """Let the next process have it."""
         os.close(self._fd)
+
+
+class SyncAllError(OSError):
+    """A sync of the whole file system failed: nothing written and not yet synced is certain."""
+
+
+def sync_all(files: Files, path: Path) -> None:
+    """Files.sync_all, with an error that says how much is in doubt."""
+    try:
+        files.sync_all(path)
+    except OSError as error:
+        raise SyncAllError(error.errno, error.strerror, str(path)) from error
 
 
 def write_atomically(files: Files, path: Path, data: bytes) -> None:

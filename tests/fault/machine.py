@@ -18,7 +18,7 @@ from uuid import UUID
 
 from tests.fault.oracle import Broken, Found, Oracle, Sent, Spot, Token, TopicFacts
 
-from penstock.errors import DamagedLogError, NotFoundError, PenstockError
+from penstock.errors import ConflictError, DamagedLogError, NotFoundError, PenstockError
 from penstock.log import reading
 from penstock.log.catalog import TopicEntry
 from penstock.log.commit import Done, Job, Outcome
@@ -160,6 +160,8 @@ class Machine:
         # The broker refuses a name until its deletion is durable; clients try again.
         while name in self._deleting and (self.turn() or self.work() or self.finish()):
             pass
+        if name in self._deleting:
+            raise ConflictError(f"create topic {name}", "its deletion failed")
         entry = TopicEntry(name, UUID(int=self.oracle.number()), partitions, {}, 1)
         facts = self.oracle.topics[entry.id] = _facts(entry)
         made = self.store.create_partitions(entry, range(partitions), self.settings, Witness)
@@ -186,7 +188,6 @@ class Machine:
             made = self.store.create_partitions(entry, new, self.settings, Witness)
             self.partitions |= {(name, n): p for n, p in zip(new, made, strict=True)}
         else:
-            self.store.rewrite_identities(entry)
             self.store.put(entry)
         self.topics[name] = entry
 
@@ -287,7 +288,7 @@ class Machine:
         self.store.commit.start_moved(partition)
 
         def acknowledge() -> None:
-            if not getattr(self.store.positions, "failed", False):
+            if self.store.positions.failed is None and partition.offline is None:
                 facts.start_acked = max(facts.start_acked, before)
 
         self.store.commit.after(acknowledge)

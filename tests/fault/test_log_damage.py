@@ -358,7 +358,7 @@ class TestRepair:
         damaged = prepared.batches[which]
         original = life.files.read(damaged.path)
         life.files.flip(damaged.path, damaged.position + 70, 3)
-        plan = repair.plan(life.files, FOLDER, choice)
+        plan = repair.plan(life.files, HOME, FOLDER, choice, life.clock)
         aside = repair.execute(life.files, HOME, FOLDER, plan, life.clock)
         machine = life.start()
         assert not machine.damaged
@@ -395,7 +395,7 @@ class TestRepair:
             number += 1
             life = prepared.again()
             life.files.flip(damaged.path, damaged.position + 70, 3)
-            plan = repair.plan(life.files, FOLDER, choice)
+            plan = repair.plan(life.files, HOME, FOLDER, choice, life.clock)
             life.files.crash_at = number
             try:
                 repair.execute(life.files, HOME, FOLDER, plan, life.clock)
@@ -407,7 +407,7 @@ class TestRepair:
                 after.clock.advance(1)
                 machine = after.start()
                 if machine.damaged:
-                    again = repair.plan(after.files, FOLDER, choice)
+                    again = repair.plan(after.files, HOME, FOLDER, choice, after.clock)
                     repair.execute(after.files, HOME, FOLDER, again, after.clock)
                     machine = after.start()
                 if machine.damaged:

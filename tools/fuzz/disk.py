@@ -333,8 +333,9 @@ class PartitionFolders(_Folder):
         disk = unpacked(data[9:], folder)
         with suppress(NotFoundError):
             list(verify.scan(disk, folder))
-            for choice in Choice:
-                plan(disk, folder, choice)
+        for choice in Choice:
+            with suppress(PenstockError):
+                plan(disk, folder.parent, folder, choice, ManualClock())
         settings = LogSettings(segment_bytes=900, index_interval_bytes=100)
         table = ProducerTable()
         recovery = Recovery(disk, folder, Path("/aside"), settings, Position(known, 0), table)

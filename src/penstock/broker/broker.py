@@ -32,7 +32,7 @@ from penstock.broker.timers import CallLater, NoTimers
 from penstock.broker.topic import Topic, check_name, metric_name, producers_of
 from penstock.broker.topic_config import TopicConfig
 from penstock.clock import Clock
-from penstock.errors import DamagedLogError, StorageError
+from penstock.errors import DamagedLogError, OfflineError, StorageError
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.log.catalog import TopicEntry
 from penstock.log.commit import GroupCommit
@@ -132,6 +132,16 @@ class Broker:
         self._groups.open(self._by_id)
         self._store.begin()
 
+    def _skip_known_producers(self) -> None:
+        """Never give an id out twice, even if the catalog that counts them was damaged."""
+        known = max((producers_of(p).newest_id for p in self.partitions()), default=-1)
+        if known >= self._next_producer_id:
+            self._next_producer_id = self._producer_ids_end = known + _PRODUCER_ID_BLOCK
+
+    def _fail_everything(self, error: OSError) -> None:
+        for partition in self.partitions():
+            partition.fail(f"sync failed: {error}")
+
     def close(self) -> None:
         """Leave the folder in order. No commit round may be running."""
         self._store.close(self.partitions())
@@ -197,13 +207,13 @@ class Broker:
 
     def delete_topic(self, topic: Topic) -> None:
         """Remove a topic and its data; durable after the next commit round."""
-        del self._topics[topic.name]
-        del self._by_id[topic.entry.id]
-        del self._metric_names[metric_name(topic.name)]
-        self._deleting.add(topic.name)
         self._store.delete_topic(
             topic.entry, topic.whole_partitions(), partial(self._deleting.discard, topic.name)
         )
+        self._deleting.add(topic.name)
+        del self._topics[topic.name]
+        del self._by_id[topic.entry.id]
+        del self._metric_names[metric_name(topic.name)]
         self._groups.topic_deleted(topic.entry.id)
         _log.info("deleted topic %s", topic.name)
 
@@ -225,11 +235,11 @@ class Broker:
         self.check_partitions(topic, total)
         self._store.space.check()
         old = len(topic.partitions)
-        entry = topic.entry
-        topic.entry = replace(entry, partitions=total, revision=entry.revision + 1)
+        entry = replace(topic.entry, partitions=total, revision=topic.entry.revision + 1)
         topic.partitions += self._store.create_partitions(
-            topic.entry, range(old, total), topic.config.log, ProducerTable
+            entry, range(old, total), topic.config.log, ProducerTable
         )
+        topic.entry = entry
 
     def check_config(self, topic: Topic, overrides: Mapping[str, str]) -> TopicConfig:
         """Read new settings for a topic, or raise InvalidConfigError."""
@@ -246,13 +256,12 @@ class Broker:
     def configure(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace a topic's settings; durable after the next commit round."""
         config = self.check_config(topic, overrides)
-        entry = topic.entry
-        topic.entry = replace(entry, config=dict(overrides), revision=entry.revision + 1)
+        entry = replace(topic.entry, config=dict(overrides), revision=topic.entry.revision + 1)
+        self._store.put(entry)
+        topic.entry = entry
         topic.config = config
         for partition in topic.whole_partitions():
             partition.settings = config.log
-        self._store.rewrite_identities(topic.entry)
-        self._store.put(topic.entry)
 
     def _add(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
@@ -348,6 +357,10 @@ class Broker:
 
     def delete_records(self, partition: Partition, before: int) -> int:
         """Make records below an offset unreadable; returns the new start offset."""
+        if partition.offline is not None:
+            raise OfflineError(
+                f"delete records of {partition}", partition.offline, "restart the server"
+            )
         offset = partition.durable_offset if before == -1 else before
         if not 0 <= offset <= partition.durable_offset:
             raise OffsetOutOfRangeError(

@@ -55,6 +55,11 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._producers)
 
+    @property
+    def newest_id(self) -> int:
+        """The largest producer id that is known here; -1 if there is none."""
+        return max(self._producers, default=NO_PRODUCER)
+
     def find_duplicate(self, header: BatchHeader) -> int | None:
         """Check a batch before it is appended.
 

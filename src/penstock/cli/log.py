@@ -192,7 +192,7 @@ def repair(
     lock = FolderLock(data / "lock")
     try:
         choice = repairs.Choice.TRUNCATE if truncate else repairs.Choice.SKIP
-        plan = repairs.plan(files, folder, choice)
+        plan = repairs.plan(files, data, folder.resolve(), choice, SystemClock())
         for loss in plan.losses:
             upto = f"to {loss.next_offset - 1}" if loss.next_offset >= 0 else "to the end"
             output.emit(

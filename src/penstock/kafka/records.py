@@ -10,7 +10,9 @@ from kafka.protocol.admin import DeleteRecordsResponse
 from penstock.broker.broker import Broker
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
+from penstock.kafka.errors import Code
 from penstock.kafka.outcome import DONE, Outcome, failure, reply_when_durable
+from penstock.log.partition import Partition
 from penstock.wire.codec import Message
 
 _NO_OFFSET = -1
@@ -22,6 +24,7 @@ class Deletion(NamedTuple):
     partition: int
     outcome: Outcome
     start: int = _NO_OFFSET
+    log: Partition | None = None
 
 
 def delete_records(call: Call, request: Message) -> Message | None:
@@ -41,7 +44,7 @@ def _delete(broker: Broker, name: str, wanted: Message) -> Deletion:
     number = wanted.partition_index
     try:
         partition = broker.topic(name).partition(number)
-        return Deletion(number, DONE, broker.delete_records(partition, wanted.offset))
+        return Deletion(number, DONE, broker.delete_records(partition, wanted.offset), partition)
     except (PenstockError, OSError) as error:
         return Deletion(number, failure(error))
 
@@ -59,6 +62,9 @@ def _deleted(topics: list[tuple[str, list[Deletion]]], durable: Outcome) -> Mess
 
 def _result(item: Deletion, durable: Outcome) -> Message:
     outcome = durable if item.outcome.ok else item.outcome
+    if outcome.ok and item.log is not None and item.log.offline is not None:
+        # Its sync failed, so its start was not recorded either.
+        outcome = Outcome(Code.KAFKA_STORAGE_ERROR, item.log.offline)
     message = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult
     return message(
         partition_index=item.partition,

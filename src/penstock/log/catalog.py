@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from penstock.files import Files, read_whole
+from crc32c import crc32c
+
+from penstock.files import Files, read_whole, sync_all
 from penstock.limits import MIB, PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 from penstock.log.journal import NOT_UNDERSTOOD, Journal
 
@@ -81,20 +83,29 @@ def write_identities(
         scratch = folder / (IDENTITY_FILE + ".tmp")
         file = files.open(scratch, create=True)
         file.truncate(0)
-        file.pwrite([entry.encode()], 0)
+        file.pwrite([_with_checksum(entry.encode())], 0)
         renames.append((scratch, folder / IDENTITY_FILE))
-    files.sync_all(topics)
+    sync_all(files, topics)
     for scratch, path in renames:
         files.rename(scratch, path)
-    files.sync_all(topics)
+    sync_all(files, topics)
 
 
 def read_identity(files: Files, folder: Path) -> TopicEntry | None:
     """The topic a folder says it belongs to, or None if it cannot tell."""
     try:
-        return TopicEntry.from_fields(json.loads(read_whole(files, folder / IDENTITY_FILE)))
+        data = read_whole(files, folder / IDENTITY_FILE)
+        text = data.split(b"\n")[0]
+        if data != _with_checksum(text):
+            return None
+        return TopicEntry.from_fields(json.loads(text))
     except (OSError, *NOT_UNDERSTOOD):
         return None
+
+
+def _with_checksum(text: bytes) -> bytes:
+    """A second line with the CRC-32C of the first: a flipped bit must not make another topic."""
+    return text + b"\n%08x\n" % crc32c(text)
 
 
 class Catalog:
@@ -109,11 +120,9 @@ class Catalog:
             self._apply(payload)
         self.torn = self._journal.torn
 
-    def settle(self) -> None:
-        """Cut what a crash left of the last entry, after the caller has put it aside."""
-        if self.torn:
-            self._journal.cut_torn_tail()
-            self.torn = b""
+    def renew(self) -> None:
+        """Make certain what was found after a crash."""
+        self._journal.renew()
 
     def sync(self) -> None:
         """Make every entry survive a power failure."""
@@ -121,23 +130,24 @@ class Catalog:
 
     def put(self, entry: TopicEntry) -> None:
         """Add or replace a topic."""
-        self.topics[entry.id] = entry
         self._append(entry.encode())
+        self.topics[entry.id] = entry
 
     def delete(self, topic_id: UUID) -> None:
         """Remove a topic; from now on its folders may go."""
+        self._append(_json({"deleted": str(topic_id)}))
         self.topics.pop(topic_id, None)
         self.deleted.add(topic_id)
-        self._append(_json({"deleted": str(topic_id)}))
 
     def reserve_producer_ids(self, below: int) -> None:
         """Note that ids up to below may be in use."""
-        self.next_producer_id = below
         self._append(_json({"producer_ids": below}))
+        self.next_producer_id = below
 
     def _append(self, payload: bytes) -> None:
+        """Write an entry; only when that has worked does memory follow."""
         if self._journal.size + len(payload) > _REWRITE_BYTES + 2 * self._live_bytes():
-            self._journal.rewrite(self._live())
+            self._journal.rewrite([*self._live(), payload])
         else:
             self._journal.append(payload)
 

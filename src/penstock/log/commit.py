@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.files import Files
+from penstock.files import Files, SyncAllError, sync_all
 from penstock.limits import SYNC_ONE_BY_ONE_MAX
 from penstock.log.partition import Partition, PendingCheckpoint, Round, write_checkpoint
 from penstock.log.positions import PartitionId, Position, Positions
+from penstock.log.space import means_full
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,9 @@ class Outcome(NamedTuple):
 
     failed: dict[Partition, OSError]
     written: dict[Partition, list[PendingCheckpoint]]
-    metadata_error: OSError | None
+    metadata_error: OSError | None = None
+    everything_failed: OSError | None = None
+    """A sync of the whole file system failed: nothing written and not yet synced is certain."""
 
 
 class GroupCommit:
@@ -49,13 +52,16 @@ class GroupCommit:
         self._defer = defer
         self._dirty: dict[Partition, None] = {}
         self._metadata: list[Callable[[], None]] = []
-        self._moved_starts: dict[PartitionId, Partition] = {}
+        self._moved_starts: set[Partition] = set()
+        self._created: list[Partition] = []
         self._waiting: list[Callable[[], None]] = []
         self._last_ends: list[tuple[PartitionId, Position]] = []
         self._scheduled = False
         self._running = False
         self.rounds = 0
         self.metadata_failed: OSError | None = None
+        self.on_everything_failed: Callable[[OSError], None] = lambda error: None
+        """Told when nothing that was not synced can be trusted, to take every partition offline."""
 
     @property
     def idle(self) -> bool:
@@ -74,9 +80,15 @@ class GroupCommit:
         self._metadata.extend(syncs)
         self._request()
 
+    def created(self, partitions: Sequence[Partition]) -> None:
+        """Partitions that exist only if the metadata of the next round becomes durable."""
+        self._created.extend(partitions)
+
     def start_moved(self, partition: Partition) -> None:
         """A partition begins later now; the next round records it for good."""
-        self._moved_starts[partition.identity] = partition
+        self._moved_starts.add(partition)
+        # Synced as well: a start must never be recorded above an end that could still be lost.
+        self._dirty[partition] = None
         self._request()
 
     def after(self, callback: Callable[[], None]) -> None:
@@ -87,7 +99,7 @@ class GroupCommit:
     def forget(self, partition: Partition) -> None:
         """A deleted partition needs no round any more."""
         self._dirty.pop(partition, None)
-        self._moved_starts.pop(partition.identity, None)
+        self._moved_starts.discard(partition)
 
     def _request(self) -> None:
         if not (self._running or self._scheduled):
@@ -99,36 +111,45 @@ class GroupCommit:
     def _start(self) -> None:
         self._scheduled = False
         self._running = True
+        if self.metadata_failed is not None and means_full(self.metadata_failed):
+            self.metadata_failed = None  # those who met the full disk have been told
         self.rounds += 1
         rounds = [partition.begin_round() for partition in self._dirty if not partition.offline]
-        metadata, waiting = self._metadata, self._waiting
+        metadata, waiting, last_ends = self._metadata, self._waiting, self._last_ends
+        created = self._created
         moved = [
-            (identity, Position(partition.durable_offset, partition.start_offset))
-            for identity, partition in self._moved_starts.items()
+            (r.partition.identity, Position(r.point.offset, r.partition.start_offset))
+            for r in rounds
+            if r.partition in self._moved_starts
         ]
-        last_ends = self._last_ends
         self._dirty, self._metadata, self._waiting = {}, [], []
-        self._moved_starts, self._last_ends = {}, []
+        self._moved_starts, self._last_ends, self._created = set(), [], []
 
         def job() -> Outcome:
             self._positions.record(last_ends, sync=False)
             outcome = self._sync(rounds, metadata)
             if moved:
-                self._positions.record(moved, sync=True)
+                failed = {partition.identity for partition in outcome.failed}
+                self._positions.record([m for m in moved if m[0] not in failed], sync=True)
+                if self._positions.failed is not None:
+                    return outcome._replace(metadata_error=self._positions.failed)
             return outcome
 
-        self._run(job, lambda outcome: self._finish(rounds, waiting, outcome))
+        def done(outcome: Outcome) -> None:
+            self._running = False
+            self._take_out(rounds, created, outcome)
+            self._finish(rounds, waiting, outcome)
+
+        self._run(job, done)
 
     def _sync(self, rounds: Sequence[Round], metadata: list[Callable[[], None]]) -> Outcome:
         """Runs on the commit thread."""
-        outcome = Outcome({}, {}, None)
-        try:
-            for sync in metadata:
-                sync()
-        except OSError as error:
-            outcome = Outcome({}, {}, error)
+        metadata_error = self._sync_metadata(metadata)
+        everything_failed = metadata_error if isinstance(metadata_error, SyncAllError) else None
         together = sum(len(round_.syncs) for round_ in rounds) > SYNC_ONE_BY_ONE_MAX
-        everything_failed = self._sync_all() if together else None
+        if together and everything_failed is None:
+            everything_failed = self._sync_all()
+        outcome = Outcome({}, {}, metadata_error, everything_failed)
         for round_ in rounds:
             try:
                 if everything_failed is not None:
@@ -143,10 +164,19 @@ class GroupCommit:
                 outcome.written[round_.partition] = self._checkpoint(round_)
         return outcome
 
-    def _sync_all(self) -> OSError | None:
+    @staticmethod
+    def _sync_metadata(metadata: list[Callable[[], None]]) -> OSError | None:
         try:
-            self._files.sync_all(self._folder)
+            for sync in metadata:
+                sync()
         except OSError as error:
+            return error
+        return None
+
+    def _sync_all(self) -> SyncAllError | None:
+        try:
+            sync_all(self._files, self._folder)
+        except SyncAllError as error:
             return error
         return None
 
@@ -166,10 +196,6 @@ class GroupCommit:
         self, rounds: Sequence[Round], waiting: list[Callable[[], None]], outcome: Outcome
     ) -> None:
         """Back on the loop."""
-        self._running = False
-        if outcome.metadata_error is not None:
-            self.metadata_failed = outcome.metadata_error
-            _log.error("metadata could not be synced: %s", outcome.metadata_error)
         for round_ in rounds:
             partition = round_.partition
             error = outcome.failed.get(partition)
@@ -188,3 +214,24 @@ class GroupCommit:
                 _log.exception("what waited for a commit round failed after it")
         if self._dirty or self._metadata or self._waiting or self._moved_starts:
             self._request()
+
+    def _take_out(
+        self, rounds: Sequence[Round], created: Sequence[Partition], outcome: Outcome
+    ) -> None:
+        """Take offline what cannot be trusted after a failure of metadata or of everything."""
+        error = outcome.everything_failed or outcome.metadata_error
+        if error is None:
+            return
+        self.metadata_failed = error
+        _log.error("metadata could not be made durable: %s", error)
+        if means_full(error) and outcome.everything_failed is None:
+            for partition in created:
+                partition.fail(f"its creation did not become durable: {error}")
+                outcome.failed[partition] = error
+            return
+        # A disk that fails metadata is not asked to hold data. What was written during the round was
+        # dropped as well, and a next sync would not say so.
+        for partition in (*(r.partition for r in rounds), *created, *self._dirty):
+            partition.fail(f"sync failed: {error}")
+            outcome.failed[partition] = error
+        self.on_everything_failed(error)

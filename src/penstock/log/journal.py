@@ -45,10 +45,13 @@ class Journal:
         """Bytes in use."""
         return self._end
 
-    def cut_torn_tail(self) -> None:
-        """Drop what is not whole, after the caller has put it aside."""
+    def renew(self) -> None:
+        """After a crash: write what was found once more, without what is not whole.
+
+        The caller has put aside `torn`. Entries that a killed process wrote may be in a cache only,
+        and after a failed sync no later sync of the same file would bring them to the disk.
+        """
         self.rewrite(self.entries)
-        self.torn = b""
 
     def append(self, payload: bytes) -> None:
         """Write an entry; it survives a power failure after the next sync."""

@@ -104,15 +104,9 @@ class OffsetsJournal:
             self._load(payload)
         self.torn = self._journal.torn
 
-    def settle(self) -> None:
-        """Cut what a crash left of the last entry, after the caller has put it aside."""
-        if self.torn:
-            self._journal.cut_torn_tail()
-            self.torn = b""
-
-    def sync(self) -> None:
-        """Make certain what was found: a killed process may have written it and not synced it."""
-        self._journal.sync()
+    def renew(self) -> None:
+        """Make certain what was found after a crash."""
+        self._journal.renew()
 
     def queue(self, change: Change) -> None:
         """Hand a change to the commit thread; called on the loop, before the round is asked for."""

@@ -50,15 +50,15 @@ class Positions:
         self._clock = clock
         self._journal = Journal(files, path)
         self._synced_at = clock.monotonic()
-        self._failed = False
+        self.failed: OSError | None = None
+        """Why the journal is off for this run, if it is."""
         self._known: dict[PartitionId, Position] = {}
         for payload in self._journal.entries:
             whole = len(payload) - len(payload) % _ENTRY.size
             for topic_id, partition, end, start in _ENTRY.iter_unpack(payload[:whole]):
                 self._known[PartitionId(UUID(bytes=topic_id), partition)] = Position(end, start)
-        self.torn = self._journal.torn
-        if self.torn:
-            self._journal.cut_torn_tail()
+        if self._journal.torn:
+            self._journal.renew()
 
     def get(self, partition: PartitionId) -> Position:
         """The last position recorded; zero where there is none."""
@@ -74,7 +74,7 @@ class Positions:
         A journal that fails is given up for this run: without it recovery is less sure of what it
         finds, but nothing acknowledged is lost, so the log goes on.
         """
-        if self._failed:
+        if self.failed is not None:
             return
         payload = bytearray()
         for partition, position in positions:
@@ -87,7 +87,7 @@ class Positions:
                 self._journal.sync()
                 self._synced_at = self._clock.monotonic()
         except OSError as error:
-            self._failed = True
+            self.failed = error
             _log.error("the journal of durable ends failed and is off until a restart: %s", error)
 
     def _append(self, payload: bytes) -> None:
@@ -100,7 +100,8 @@ class Positions:
         """Replace the journal by one entry for every partition."""
         entries = (
             _ENTRY.pack(partition.topic_id.bytes, partition.partition, *position)
-            for partition, position in self._known.items()
+            # A copy: the loop may forget a deleted partition meanwhile.
+            for partition, position in list(self._known.items())
         )
         payload = b"".join(entries)
         self._journal.rewrite([payload] if payload else [])

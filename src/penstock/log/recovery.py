@@ -86,6 +86,7 @@ class Recovery:
         """
         names = self._tidy()
         bases = [base for name in names if (base := base_of(name)) is not None]
+        bases = self._drop_retired(bases)
         segments = [
             Segment(self._files, self._folder, base, self._settings.index_interval_bytes)
             for base in bases
@@ -113,6 +114,14 @@ class Recovery:
                 self._files.remove(self._folder / name)
                 del names[name]
         return names
+
+    def _drop_retired(self, bases: list[int]) -> list[int]:
+        """Remove segments that lie wholly below the recorded start: a removal did not get to them."""
+        while len(bases) > 1 and bases[1] <= self._known.start:
+            for path in Segment(self._files, self._folder, bases[0], 0).paths():
+                self._files.remove(path)
+            bases = bases[1:]
+        return bases
 
     def _first_segment(self) -> Segment:
         if self._known.end > 0:
@@ -239,6 +248,7 @@ class Recovery:
             where = f"segment {segment.base_offset:020d}, byte {broken.position}"
             raise self._damaged(segment.next_offset, f"{where}: {broken.cause}")
         self._files.make_folder(self._quarantine)
+        self._files.sync_folder(self._quarantine.parent)
         tail = segment.file.size() - broken.position
         if tail:
             kept = self._keep_tail(segment, broken.position)

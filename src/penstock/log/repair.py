@@ -3,6 +3,10 @@
     truncate   end the log before the first damage; everything from there on is put aside
     skip       put aside the damaged stretches only, and leave gaps in the offsets
 
+The repaired partition is built beside the old one and takes its place when it is complete; the old
+one moves, as it was found, to the quarantine. A repair that was interrupted is finished by the next
+start, or done again.
+
 A gap stands between two segments, and the checkpoint of the first vouches for it, so that recovery
 and verification know it from a loss. What idempotent producers wrote before the repair is forgotten:
 a retry that is still under way may be stored twice.
@@ -18,11 +22,13 @@ from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.files import Files, write_atomically
 from penstock.log import checkpoint as checkpoints
-from penstock.log.catalog import read_identity
+from penstock.log.catalog import TopicEntry, read_identity, write_identities
 from penstock.log.checkpoint import Checkpoint
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.segment import segment_path
 from penstock.log.verify import Damage, FoundBatch, scan
+
+_REPAIRED = "~repaired"
 
 
 class Choice(Enum):
@@ -49,7 +55,7 @@ class Plan(NamedTuple):
     end_offset: int
 
 
-def plan(files: Files, folder: Path, choice: Choice) -> Plan:
+def plan(files: Files, data: Path, folder: Path, choice: Choice, clock: Clock) -> Plan:
     """Find the damage, and say what a repair gives up."""
     losses: list[Loss] = []
     kept: list[FoundBatch] = []
@@ -64,53 +70,79 @@ def plan(files: Files, folder: Path, choice: Choice) -> Plan:
         end_offset = kept[-1].header.last_offset + 1
     if choice is Choice.TRUNCATE and losses:
         losses = [Loss(losses[0].first_offset, -1, sum(loss.size for loss in losses))]
+    known = Positions(files, data / "positions.journal", clock).get(_identity(files, folder))
+    if not losses and end_offset < known.end:
+        losses = [Loss(end_offset, -1, 0)]  # whole batches, but fewer than were acknowledged
     return Plan(losses, kept, end_offset)
 
 
 def execute(files: Files, data: Path, folder: Path, chosen: Plan, clock: Clock) -> Path:
     """Carry a plan out; returns the folder where the partition was kept as it was found."""
-    entry = read_identity(files, folder)
-    number = folder.name.rpartition("-")[2]
-    if entry is None or not number.isdigit():
-        raise StorageError(
-            f"repair {folder}",
-            "its topic.json cannot be read",
-            "copy it from another partition of the topic",
-        )
+    identity = _identity(files, folder)
     aside = data / "quarantine" / f"{folder.name}-{clock.wall_ms()}"
-    files.make_folder(aside)
-    for name in files.list(folder):
-        _copy(files, folder / name, aside / name)
-    files.sync_all(aside)
-    _rewrite(files, folder, aside, chosen)
-    identity = PartitionId(entry.id, int(number))
+    repaired = folder.with_name(folder.name + _REPAIRED)
+    _clear(files, repaired)
+    files.make_folder(aside.parent)
+    _build(files, folder, repaired, chosen)
+    files.sync_all(data)
+    files.rename(folder, aside)
+    files.rename(repaired, folder)
+    files.sync_all(data)
+    # Last: a start recorded for the repaired log would make recovery lenient with the old one.
     positions = Positions(files, data / "positions.journal", clock)
     start = min(positions.get(identity).start, chosen.end_offset)
     positions.record([(identity, Position(chosen.end_offset, start))], sync=True)
     return aside
 
 
-def _rewrite(files: Files, folder: Path, source: Path, chosen: Plan) -> None:
-    """Write the kept batches as new segments, one for each unbroken run of the old ones."""
-    for name in files.list(folder):
-        if name[:20].isdigit():
+def finish_repair(files: Files, folder: Path) -> None:
+    """Let a repaired partition take its place, if a crash came between the two renames."""
+    repaired = folder.with_name(folder.name + _REPAIRED)
+    if files.exists(repaired) and not files.exists(folder):
+        files.rename(repaired, folder)
+        files.sync_folder(folder.parent)
+
+
+def _identity(files: Files, folder: Path) -> PartitionId:
+    entry = _entry(files, folder)
+    return PartitionId(entry.id, int(folder.name.rpartition("-")[2]))
+
+
+def _entry(files: Files, folder: Path) -> TopicEntry:
+    entry = read_identity(files, folder)
+    if entry is None or not folder.name.rpartition("-")[2].isdigit():
+        raise StorageError(
+            f"repair {folder}",
+            "its topic.json cannot be read",
+            "copy it from another partition of the topic",
+        )
+    return entry
+
+
+def _clear(files: Files, folder: Path) -> None:
+    """Remove what an earlier, interrupted repair has built."""
+    if files.exists(folder):
+        for name in files.list(folder):
             files.remove(folder / name)
+        files.remove_folder(folder)
+
+
+def _build(files: Files, source: Path, target: Path, chosen: Plan) -> None:
+    """Write the kept batches as new segments, one for each unbroken run of the old ones."""
+    files.make_folder(target)
+    write_identities(files, target.parent, [target], _entry(files, source))
     runs = _runs(chosen)
-    for run, following in zip(runs, [*runs[1:], None], strict=True):
-        base = run[0].header.base_offset
+    for at, run in enumerate(runs):
         old = files.open(segment_path(source, run[0].base_offset))
-        new = files.open(segment_path(folder, base), create=True)
+        new = files.open(segment_path(target, run[0].header.base_offset), create=True)
         size = 0
         for batch in run:
             new.pwrite([old.pread(batch.header.size, batch.position)], size)
             size += batch.header.size
-        new.sync()
-        if following is not None:
-            next_offset = following[0].header.base_offset
-            _vouch(files, folder, run, size, next_offset)
+        if at + 1 < len(runs):
+            _vouch(files, target, run, size, runs[at + 1][0].header.base_offset)
     if not runs:
-        files.open(segment_path(folder, chosen.end_offset), create=True).sync()
-    files.sync_folder(folder)
+        files.open(segment_path(target, chosen.end_offset), create=True)
 
 
 def _runs(chosen: Plan) -> list[list[FoundBatch]]:
@@ -131,7 +163,6 @@ def _runs(chosen: Plan) -> list[list[FoundBatch]]:
 
 def _vouch(files: Files, folder: Path, run: list[FoundBatch], size: int, next_offset: int) -> None:
     newest = max(run, key=lambda batch: batch.header.max_timestamp)
-    base = run[0].header.base_offset
     checkpoint = Checkpoint(
         next_offset=next_offset,
         position=size,
@@ -146,12 +177,5 @@ def _vouch(files: Files, folder: Path, run: list[FoundBatch], size: int, next_of
         time_index_checksum=0,
         state=b"",
     )
-    path = checkpoints.checkpoint_path(folder, base)
+    path = checkpoints.checkpoint_path(folder, run[0].header.base_offset)
     write_atomically(files, path, checkpoints.encode(checkpoint))
-
-
-def _copy(files: Files, source: Path, target: Path) -> None:
-    piece_bytes = 1 << 20
-    old, new = files.open(source), files.open(target, create=True)
-    for position in range(0, old.size(), piece_bytes):
-        new.pwrite([old.pread(piece_bytes, position)], position)

@@ -22,7 +22,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from penstock.clock import Clock
-from penstock.errors import FormatError
+from penstock.errors import FormatError, StorageError
 from penstock.files import Files, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
 from penstock.log.commit import Defer, GroupCommit, Run
@@ -31,9 +31,10 @@ from penstock.log.offsets import OffsetsJournal
 from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.recovery import Recovery
+from penstock.log.repair import finish_repair
 from penstock.log.segment import Segment
 from penstock.log.settings import Durability, LogSettings
-from penstock.log.space import DiskSpace
+from penstock.log.space import DiskSpace, means_full
 from penstock.memory_files import MemoryFiles
 
 FORMAT_VERSION = 1
@@ -66,9 +67,6 @@ class LogStore:
         files.make_folder(self._topics)
         self.cluster_id = self._check_format()
         self.clean = files.exists(folder / "clean")
-        if not self.clean:
-            # A journal that was replaced just before a kill is not certain to keep its name.
-            files.sync_folder(folder)
         self.space = space or DiskSpace(files, folder, clock)
         self.positions = Positions(files, folder / "positions.journal", clock)
         self.catalog = Catalog(files, folder / "catalog.journal")
@@ -76,9 +74,8 @@ class LogStore:
         self.offsets = OffsetsJournal(files, folder / "offsets.journal")
         if self.offsets.torn:
             self._put_aside("offsets.journal", self.offsets.torn)
-            self.offsets.settle()
-        elif not self.clean:
-            self.offsets.sync()
+        if not self.clean:
+            self.offsets.renew()
         self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer)
 
     @property
@@ -122,7 +119,8 @@ class LogStore:
         """Reconcile the journal with what the folders say of themselves."""
         if self.catalog.torn:
             self._put_aside("catalog.journal", self.catalog.torn)
-            self.catalog.settle()
+        if not self.clean:
+            self.catalog.renew()
         changed = False
         for name in self._files.list(self._topics):
             entry = read_identity(self._files, self._topics / name)
@@ -150,6 +148,9 @@ class LogStore:
             self._files.remove(marker)
             self._files.sync_folder(self._folder)
         self._clear_strangers()
+        if not self.clean:
+            # What a killed process had created is in use from here on: its names must last.
+            self._files.sync_all(self._folder)
 
     def _clear_strangers(self) -> None:
         """Remove the folders of deleted topics; put aside those that belong to no topic."""
@@ -160,8 +161,6 @@ class LogStore:
         }
         deleted: set[UUID] = set()
         going: list[Path] = []
-        # What the catalog says is acted on here, so it must be on disk and not in a cache only.
-        self.catalog.sync()
         for name in self._files.list(self._topics):
             folder = self._topics / name
             entry = None if name in expected else read_identity(self._files, folder)
@@ -175,6 +174,7 @@ class LogStore:
             elif name not in expected:
                 aside = self._folder / "quarantine" / f"{name}-{self._clock.wall_ms()}"
                 self._files.make_folder(aside.parent)
+                self._files.sync_folder(self._folder)
                 self._files.rename(folder, aside)
                 _log.warning(
                     "folder %s belongs to no topic; kept as quarantine/%s", name, aside.name
@@ -203,6 +203,7 @@ class LogStore:
             segments = [new_segment(self._memory, folder, 0, settings)]
             return self._partition(self._memory, entry, identity, settings, observer, segments, 0)
         known = self.positions.get(identity)
+        finish_repair(self._files, folder)
         if not self._files.exists(folder):
             self._create_folder(entry, folder)
         recovery = Recovery(
@@ -240,6 +241,7 @@ class LogStore:
         observers: Callable[[], BatchObserver],
     ) -> list[Partition]:
         """Make new partitions; they and the catalog's entry are durable after the next round."""
+        self._check_metadata()
         memory = settings.durability is Durability.MEMORY
         files = self._memory if memory else self._files
         folders: list[Path] = []
@@ -255,24 +257,24 @@ class LogStore:
             partitions.append(
                 self._partition(files, entry, identity, settings, observers(), segments, 0)
             )
-        self._repeat_identity(entry, folders)
-        self.put(entry)
+        self.put(entry, folders)
+        self.commit.created(partitions)
         return partitions
 
-    def _repeat_identity(self, entry: TopicEntry, folders: list[Path]) -> None:
-        self.commit.metadata_changed(
-            partial(write_identities, self._files, self._topics, folders, entry)
-        )
+    def put(self, entry: TopicEntry, folders: list[Path] | None = None) -> None:
+        """Record a new or changed topic, durable after the next round.
 
-    def put(self, entry: TopicEntry) -> None:
-        """Record a new or changed topic in the catalog, durable after the next round."""
+        In the catalog first: if that fails nothing else has been said. Then beside the partitions,
+        in the folders given or all of them.
+        """
+        self._check_metadata()
         self.catalog.put(entry)
-        self.commit.metadata_changed(self.catalog.sync)
-
-    def rewrite_identities(self, entry: TopicEntry) -> None:
-        """Repeat a changed topic beside its partitions, durable after the next round."""
-        folders = [self.partition_folder(entry.name, n) for n in range(entry.partitions)]
-        self._repeat_identity(entry, [folder for folder in folders if self._files.exists(folder)])
+        if folders is None:
+            every = [self.partition_folder(entry.name, n) for n in range(entry.partitions)]
+            folders = [folder for folder in every if self._files.exists(folder)]
+        self.commit.metadata_changed(
+            partial(write_identities, self._files, self._topics, folders, entry), self.catalog.sync
+        )
 
     def delete_topic(
         self, entry: TopicEntry, partitions: Iterable[Partition], gone: Callable[[], None]
@@ -284,6 +286,7 @@ class LogStore:
             partitions: those of its partitions that are in service.
             gone: called when the deletion is durable; only then may its name be used again.
         """
+        self._check_metadata()
         self.catalog.delete(entry.id)
         for partition in partitions:
             self.commit.forget(partition)
@@ -298,10 +301,16 @@ class LogStore:
         self.commit.metadata_changed(self.catalog.sync, partial(self._rename_folders, renames))
 
         def durable() -> None:
-            gone()
-            self._background(partial(self._remove_folders, [new for _, new in renames]))
+            if self.commit.metadata_failed is None:
+                gone()
+                self._background(partial(self._remove_folders, [new for _, new in renames]))
 
         self.commit.after(durable)
+
+    def _check_metadata(self) -> None:
+        error = self.commit.metadata_failed
+        if error is not None and not means_full(error):
+            raise StorageError("change topics", f"the disk failed: {error}", "restart the server")
 
     def _rename_folders(self, renames: list[tuple[Path, Path]]) -> None:
         """Runs on the commit thread."""
@@ -314,9 +323,15 @@ class LogStore:
             remove_tree(self._files, folder)
 
     def remove_segments(self, partition: Partition, segments: list[Segment]) -> None:
-        """Remove segments that the partition has dropped, in the background, oldest first."""
+        """Remove segments that the partition has dropped, oldest first.
+
+        The commit thread takes their names away, in order with all other changes of names; the data
+        goes in the background.
+        """
         files = self._memory if partition.settings.durability is Durability.MEMORY else self._files
-        self._background(partial(_remove_segments, files, partition.folder, segments))
+        removed: list[Path] = []
+        self.commit.metadata_changed(partial(_retire, files, partition.folder, segments, removed))
+        self.commit.after(lambda: self._background(partial(_remove_files, files, removed)))
 
     # -- the end
 
@@ -340,15 +355,29 @@ def _deleted_name(folder: str, topic_id: UUID) -> str:
     return f"{folder}~{topic_id.hex}{DELETED}"
 
 
-def _remove_segments(files: Files, folder: Path, segments: list[Segment]) -> None:
-    for segment in segments:
-        # The log file goes first and for good: a crash in between leaves a log that begins later,
-        # never one with a hole.
-        *others, log = segment.paths()
-        gone = log.with_name(log.name + ".deleted")
-        files.rename(log, gone)
-        files.sync_folder(folder)
-        for path in (*others, gone):
+def _retire(files: Files, folder: Path, segments: list[Segment], removed: list[Path]) -> None:
+    """Rename the files of segments that are no longer kept. Runs on the commit thread."""
+    if not files.exists(folder):
+        return  # the topic was deleted meanwhile, and its folder has another name
+    try:
+        for segment in segments:
+            # The log file first and for good: a crash in between leaves a log that begins later,
+            # never one with a hole.
+            *others, log = segment.paths()
+            for path in (log, *others):
+                gone = path.with_name(path.name + DELETED)
+                files.rename(path, gone)
+                removed.append(gone)
+                if path is log:
+                    files.sync_folder(folder)
+    except OSError as error:
+        # What keeps its name is removed at the next start: the recorded start lies above it.
+        _log.error("%s: old segments could not be removed: %s", folder.name, error)
+
+
+def _remove_files(files: Files, paths: list[Path]) -> None:
+    for path in paths:
+        if files.exists(path):
             files.remove(path)
 
 
