@@ -19,7 +19,6 @@ from penstock.files import Files, SyncAllError, sync_all
 from penstock.limits import SYNC_ONE_BY_ONE_MAX
 from penstock.log.partition import Partition, PendingCheckpoint, Round, write_checkpoint
 from penstock.log.positions import PartitionId, Position, Positions
-from penstock.log.space import means_full
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +52,6 @@ class GroupCommit:
         self._dirty: dict[Partition, None] = {}
         self._metadata: list[Callable[[], None]] = []
         self._moved_starts: set[Partition] = set()
-        self._created: list[Partition] = []
         self._waiting: list[Callable[[], None]] = []
         self._last_ends: list[tuple[PartitionId, Position]] = []
         self._scheduled = False
@@ -79,10 +77,6 @@ class GroupCommit:
         """Something else must be synced by the next round, in this order, before partitions."""
         self._metadata.extend(syncs)
         self._request()
-
-    def created(self, partitions: Sequence[Partition]) -> None:
-        """Partitions that exist only if the metadata of the next round becomes durable."""
-        self._created.extend(partitions)
 
     def start_moved(self, partition: Partition) -> None:
         """A partition begins later now; the next round records it for good."""
@@ -111,19 +105,18 @@ class GroupCommit:
     def _start(self) -> None:
         self._scheduled = False
         self._running = True
-        if self.metadata_failed is not None and means_full(self.metadata_failed):
-            self.metadata_failed = None  # those who met the full disk have been told
+        if self.metadata_failed is not None:
+            self._metadata.clear()  # never again in this run: those who wait are told
         self.rounds += 1
         rounds = [partition.begin_round() for partition in self._dirty if not partition.offline]
         metadata, waiting, last_ends = self._metadata, self._waiting, self._last_ends
-        created = self._created
         moved = [
             (r.partition.identity, Position(r.point.offset, r.partition.start_offset))
             for r in rounds
             if r.partition in self._moved_starts
         ]
         self._dirty, self._metadata, self._waiting = {}, [], []
-        self._moved_starts, self._last_ends, self._created = set(), [], []
+        self._moved_starts, self._last_ends = set(), []
 
         def job() -> Outcome:
             self._positions.record(last_ends, sync=False)
@@ -137,7 +130,7 @@ class GroupCommit:
 
         def done(outcome: Outcome) -> None:
             self._running = False
-            self._take_out(rounds, created, outcome)
+            self._take_out(rounds, outcome)
             self._finish(rounds, waiting, outcome)
 
         self._run(job, done)
@@ -215,23 +208,18 @@ class GroupCommit:
         if self._dirty or self._metadata or self._waiting or self._moved_starts:
             self._request()
 
-    def _take_out(
-        self, rounds: Sequence[Round], created: Sequence[Partition], outcome: Outcome
-    ) -> None:
-        """Take offline what cannot be trusted after a failure of metadata or of everything."""
+    def _take_out(self, rounds: Sequence[Round], outcome: Outcome) -> None:
+        """Take everything offline after a failure of metadata, or of a sync of everything.
+
+        A disk that fails metadata is not asked to hold data. What was written during the round may
+        have been dropped as well, and a next sync would not say so.
+        """
         error = outcome.everything_failed or outcome.metadata_error
         if error is None:
             return
         self.metadata_failed = error
         _log.error("metadata could not be made durable: %s", error)
-        if means_full(error) and outcome.everything_failed is None:
-            for partition in created:
-                partition.fail(f"its creation did not become durable: {error}")
-                outcome.failed[partition] = error
-            return
-        # A disk that fails metadata is not asked to hold data. What was written during the round was
-        # dropped as well, and a next sync would not say so.
-        for partition in (*(r.partition for r in rounds), *created, *self._dirty):
+        for partition in (*(round_.partition for round_ in rounds), *self._dirty):
             partition.fail(f"sync failed: {error}")
             outcome.failed[partition] = error
         self.on_everything_failed(error)

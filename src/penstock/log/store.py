@@ -34,7 +34,7 @@ from penstock.log.recovery import Recovery
 from penstock.log.repair import finish_repair
 from penstock.log.segment import Segment
 from penstock.log.settings import Durability, LogSettings
-from penstock.log.space import DiskSpace, means_full
+from penstock.log.space import DiskSpace
 from penstock.memory_files import MemoryFiles
 
 FORMAT_VERSION = 1
@@ -258,7 +258,6 @@ class LogStore:
                 self._partition(files, entry, identity, settings, observers(), segments, 0)
             )
         self.put(entry, folders)
-        self.commit.created(partitions)
         return partitions
 
     def put(self, entry: TopicEntry, folders: list[Path] | None = None) -> None:
@@ -309,7 +308,7 @@ class LogStore:
 
     def _check_metadata(self) -> None:
         error = self.commit.metadata_failed
-        if error is not None and not means_full(error):
+        if error is not None:
             raise StorageError("change topics", f"the disk failed: {error}", "restart the server")
 
     def _rename_folders(self, renames: list[tuple[Path, Path]]) -> None:
