@@ -247,7 +247,6 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where to put them")
     parser.add_argument("--replace", action="store_true", help="a version that nobody has used yet")
     args = parser.parse_args()
-    logging.disable(logging.CRITICAL)
     found = sorted(args.folder.glob(f"format-{FORMAT_VERSION}*"))
     if found and not args.replace:
         print(f"{found[0]} is there: a version's folders are made once and kept (see --help)")
@@ -259,4 +258,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # it writes a crashed folder, and says so at length
     sys.exit(main())

@@ -70,6 +70,9 @@ BATCH_BYTES_MAX = FRAME_BYTES_MAX
 # What one compressed batch may unpack to: more than any frame, and a third of a second's work at most
 # (512 MiB were more than a second and a gigabyte of memory, for 16 kB of zstd).
 DECOMPRESSED_BYTES_MAX = 128 * MIB
+# What a search by time opens of one batch, on the loop: a fifth of a second's work.
+OPENED_BYTES_MAX = 32 * MIB
+OPENED_RECORDS_MAX = 100_000
 # Free space below which writes are refused, and the file that is given up so that metadata, deletes
 # and the shutdown still find room.
 DISK_FREE_BYTES_MIN = 64 * MIB

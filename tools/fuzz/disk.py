@@ -120,7 +120,7 @@ class Journals(_File):
         found = Journal(self._disk(data), _PATH)
         if data.startswith(_MAGIC) and journal(found.entries) + found.torn != data:
             raise BrokenError("a journal is more or less than its entries and its torn end")
-        found.cut_torn_tail()
+        found.renew()
         found.append(b"more")
 
 
@@ -182,7 +182,7 @@ class Catalogs(_File):
             must_be_sound(entry)
         if not isinstance(catalog.next_producer_id, int) or catalog.next_producer_id < 0:
             raise BrokenError(f"producer ids from {catalog.next_producer_id}")
-        catalog.settle()
+        catalog.renew()
         catalog.reserve_producer_ids(catalog.next_producer_id + 1)
 
 
@@ -212,7 +212,7 @@ class GroupOffsets(_File):
 
     def _run(self, data: bytes, step: Step) -> None:
         offsets = OffsetsJournal(self._disk(data), _PATH)
-        offsets.settle()
+        offsets.renew()
         identity = PartitionId(topic_id("orders"), 0)
         offsets.queue(committed("g", "consumer", {identity: Committed(1, 0, "", NOW)}))
         offsets.write()

@@ -44,9 +44,15 @@ _ENTRY: Final = _RESULT.DescribeConfigsResourceResult
 
 def describe_configs(call: Call, request: Message) -> Message:
     """Every setting with its value and where that comes from."""
+    # Each once: thirteen bytes of a request are worth three thousand of the answer.
+    wanted = {(r.resource_type, r.resource_name, _keys(r)): r for r in request.resources}
     return DescribeConfigsResponse(
-        results=[_describe(call.context.broker, request, wanted) for wanted in request.resources]
+        results=[_describe(call.context.broker, request, each) for each in wanted.values()]
     )
+
+
+def _keys(wanted: Message) -> tuple[str, ...] | None:
+    return None if wanted.configuration_keys is None else tuple(wanted.configuration_keys)
 
 
 def _describe(broker: Broker, request: Message, wanted: Message) -> Message:

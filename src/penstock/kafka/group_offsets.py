@@ -146,7 +146,8 @@ def offset_fetch(call: Call, request: Message) -> Message:
                     call, group.group_id, group.topics, topic, topic.OffsetFetchResponsePartitions
                 ),
             )
-            for group in request.groups
+            # Each once, as in DescribeGroups.
+            for group in {group.group_id: group for group in request.groups}.values()
         ]
     )
 

@@ -192,7 +192,10 @@ def describe_groups(call: Call, request: Message) -> Message:
     """Groups and their members."""
     operations = call.version >= 3 and request.include_authorized_operations
     return DescribeGroupsResponse(
-        groups=[_describe(call, name, operations=operations) for name in request.groups]
+        # Each once, however often it is named: a description can be a thousand times its name.
+        groups=[
+            _describe(call, name, operations=operations) for name in dict.fromkeys(request.groups)
+        ]
     )
 
 

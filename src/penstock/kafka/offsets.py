@@ -5,6 +5,7 @@ The one leader never changes, so its epoch is always 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
@@ -39,20 +40,29 @@ def list_offsets(call: Call, request: Message) -> Message:
     There are no transactions yet, so both isolation levels end at the same offset.
     """
     topic_message = ListOffsetsResponse.ListOffsetsTopicResponse
+    # A search by time is costly: as in Kafka, one of each partition in a request.
+    named = Counter(
+        (t.name, wanted.partition_index) for t in request.topics for wanted in t.partitions
+    )
     return ListOffsetsResponse(
         topics=[
             topic_message(
                 name=topic.name,
-                partitions=[_listed(call, topic.name, wanted) for wanted in topic.partitions],
+                partitions=[
+                    _listed(call, topic.name, wanted, named[topic.name, wanted.partition_index])
+                    for wanted in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _listed(call: Call, name: str, wanted: Message) -> Message:
+def _listed(call: Call, name: str, wanted: Message, named: int) -> Message:
     message = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
     number = wanted.partition_index
+    if named > 1:
+        return message(partition_index=number, error_code=Code.INVALID_REQUEST)
     try:
         partition = _partition(call, name, number, wanted.current_leader_epoch)
         found = _find(partition, wanted.timestamp, call.version)

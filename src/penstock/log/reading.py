@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from penstock.errors import DamagedLogError, PenstockError
 from penstock.files import Buffer, File, FileSlice
-from penstock.limits import KIB
+from penstock.limits import KIB, OPENED_BYTES_MAX, OPENED_RECORDS_MAX
 from penstock.log.partition import Partition
 from penstock.log.segment import NO_TIMESTAMP, Segment
 from penstock.record.batch import (
     HEADER_BYTES,
     MAGIC,
     BatchHeader,
+    CorruptBatchError,
     InvalidBatchError,
     find,
     parse,
@@ -163,9 +164,9 @@ def offset_for_time(partition: Partition, timestamp: int) -> TimedOffset | None:
         for position, header in walk(segment, segment.floor_time(timestamp), limit):
             if header.max_timestamp < timestamp or header.last_offset < partition.start_offset:
                 continue
-            for record in decode(segment.file.pread(header.size, position)):
-                if record.timestamp >= timestamp and record.offset >= partition.start_offset:
-                    return TimedOffset(record.offset, record.timestamp)
+            found = _first_since(partition, segment, position, header, timestamp)
+            if found is not None:
+                return found
     return None
 
 
@@ -184,7 +185,33 @@ def newest_by_time(partition: Partition) -> TimedOffset | None:
     limit = partition.readable_bytes(segment)
     for position, header in walk(segment, segment.floor(last_offset), limit):
         if header.last_offset == last_offset:
-            for record in decode(segment.file.pread(header.size, position)):
-                if record.timestamp == timestamp:
-                    return TimedOffset(record.offset, record.timestamp)
+            return _first_since(partition, segment, position, header, timestamp)
     return None
+
+
+def _first_since(
+    partition: Partition, segment: Segment, position: int, header: BatchHeader, timestamp: int
+) -> TimedOffset | None:
+    """The first record of that time in a batch whose header promises one; None if it was deleted.
+
+    A client wrote the header and the records, and may have lied, or packed more than can be opened
+    while others wait: then the batch counts as a whole, and readers start a little early.
+    """
+    whole = TimedOffset(max(header.base_offset, partition.start_offset), header.max_timestamp)
+    if header.record_count > OPENED_RECORDS_MAX:
+        return whole
+    try:
+        records = decode(segment.file.pread(header.size, position), OPENED_BYTES_MAX)
+    except CorruptBatchError:
+        raise
+    except InvalidBatchError:
+        return whole
+    since = [
+        TimedOffset(record.offset, record.timestamp)
+        for record in records
+        if record.timestamp >= timestamp
+        and header.base_offset <= record.offset <= header.last_offset
+    ]
+    if not since:
+        return whole
+    return next((found for found in since if found.offset >= partition.start_offset), None)

@@ -103,7 +103,9 @@ class Server:
             advertised=(advertise.host, advertise.port) if advertise else None,
             fetch_sessions=FetchSessions(SystemRandom()),
         )
-        self._connections = Connections(Dispatcher(self._context), self._clock, CONNECTIONS_MAX)
+        self._connections = Connections(
+            Dispatcher(self._context), self._clock, min(CONNECTIONS_MAX, _connections_affordable())
+        )
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         address = self._settings.kafka
@@ -219,6 +221,12 @@ def raise_descriptor_limit() -> None:
     """Take all the descriptors the system grants: every partition and connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _connections_affordable() -> int:
+    """Half of the descriptors, two for each: a segment that finds none takes its partition offline."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if descriptors == resource.RLIM_INFINITY else descriptors // 4
 
 
 def _lock(data: Path) -> FolderLock:
