@@ -119,7 +119,3 @@ class Call:
         size = sum(map(len, parts)) + 4 + flexible
         head = _RESPONSE.pack(size, self.correlation_id)
         self.answer.fill([head, b"\x00", *parts] if flexible else [head, *parts])
-
-    def reply_when_durable(self, response: Message) -> None:
-        """Answer after the next commit round."""
-        self.context.broker.commit.after(lambda: self.reply(response))
