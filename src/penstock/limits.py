@@ -43,6 +43,9 @@ WRITE_BUFFER_BYTES_MAX = 1 * MIB
 # Answers that are smaller together are copied into one buffer: cheaper than one system call each.
 JOIN_BYTES_MAX = 64 * KIB
 
+# How long a thread that wants the interpreter waits before the loop must hand it over.
+SWITCH_SECONDS = 50e-6
+
 # -- fetch
 
 # One answer to one fetch. Kafka allows 55 MB because it sends from the page cache; here an answer is
