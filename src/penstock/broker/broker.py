@@ -222,7 +222,7 @@ class Broker:
         if total <= len(topic.partitions):
             raise InvalidPartitionsError(
                 f"give {topic.name} {total} partitions",
-                f"it has {len(topic.partitions)}",
+                f"{topic.name} has {len(topic.partitions)} partition(s)",
                 "partitions can only be added",
             )
         if total > PARTITIONS_PER_TOPIC_MAX:

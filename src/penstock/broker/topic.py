@@ -20,8 +20,8 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or name in (".", "..") or len(name) > TOPIC_NAME_CHARS_MAX:
         raise InvalidTopicNameError(
             f"name a topic {name[:60]!r}",
-            f"{name[:60]!r} cannot be one: a name has 1 to {TOPIC_NAME_CHARS_MAX} characters of a-z, A-Z, 0-9, '.', '_' and '-', "
-            "and is not '.' or '..'",
+            f"{name[:60]!r} cannot be one: a name has 1 to {TOPIC_NAME_CHARS_MAX} characters of "
+            "a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'",
         )
 
 
