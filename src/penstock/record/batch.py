@@ -95,11 +95,6 @@ class BatchHeader(NamedTuple):
         """Whether the batch holds a transaction marker and no user records."""
         return bool(self.attributes & CONTROL_FLAG)
 
-    @property
-    def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
-        return bool(self.attributes & TRANSACTIONAL_FLAG)
-
 
 def parse(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at position; the caller has checked that 61 bytes are there."""
