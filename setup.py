@@ -11,6 +11,7 @@ from setuptools import Extension, setup
 COMPILED = (
     "penstock.record.batch",
     "penstock.record.decode",
+    "penstock.server.sync_worker",
     "penstock.wire.requests",
 )
 

@@ -156,6 +156,11 @@ class OsFile:
         if self._fd >= 0:
             os.close(self._fd)
 
+    @property
+    def descriptor(self) -> int:
+        """The operating system's name for the open file."""
+        return self._fd
+
     def pwrite(self, data: Sequence[Buffer], position: int) -> None:
         """Write all of data at position."""
         if len(data) > _PIECES_MAX:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from tests.fault.oracle import Broken, Found, Oracle, Sent, Spot, Token, TopicFacts
@@ -21,7 +22,6 @@ from tests.fault.oracle import Broken, Found, Oracle, Sent, Spot, Token, TopicFa
 from penstock.errors import ConflictError, DamagedLogError, NotFoundError, PenstockError
 from penstock.log import reading
 from penstock.log.catalog import TopicEntry
-from penstock.log.commit import Done, Job, Outcome
 from penstock.log.partition import Partition
 from penstock.log.settings import Durability, LogSettings
 from penstock.log.space import DiskSpace, means_full
@@ -66,8 +66,8 @@ class Machine:
         self.clock = clock
         self.settings = settings
         self._deferred: deque[Callable[[], None]] = deque()
-        self._job: tuple[Job, Done] | None = None
-        self._outcome: tuple[Outcome, Done] | None = None
+        self._job: tuple[Callable[[], Any], Callable[[Any], None]] | None = None
+        self._outcome: tuple[Any, Callable[[Any], None]] | None = None
         self._background: deque[Callable[[], None]] = deque()
         self._deleting: set[str] = set()
         self.damaged: list[DamagedLogError] = []
@@ -101,7 +101,7 @@ class Machine:
 
     # -- the threads, one step each
 
-    def _run(self, job: Job, done: Done) -> None:
+    def _run(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
         assert self._job is None
         assert self._outcome is None
         self._job = (job, done)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
 from penstock.files import Files
-from penstock.log.commit import Outcome
 from penstock.log.partition import Partition
 from penstock.log.reading import read
 from penstock.log.store import LogStore
@@ -32,7 +32,7 @@ class Log:
 
     def open(self) -> None:
         self._turns: list[Callable[[], None]] = []
-        self._jobs: list[tuple[Callable[[], Outcome], Callable[[Outcome], None]]] = []
+        self._jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         self.background: list[Callable[[], None]] = []
         self.store = LogStore(
             self.files,

@@ -145,7 +145,7 @@ class PositionFiles(_File):
         positions = Positions(self._disk(data), _PATH, clock)
         identity = PartitionId(topic_id("orders"), 0)
         positions.get(identity)
-        positions.record([(identity, Position(5, 2))], sync=True)
+        positions.record({identity: Position(5, 2)})
         positions.rewrite()
 
 

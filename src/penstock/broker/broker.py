@@ -373,8 +373,9 @@ class Broker:
         return partition.start_offset
 
     def keep_retention(self) -> None:
-        """Drop the segments that are no longer kept. Called now and then."""
+        """Drop what is no longer kept, and record what is. Called now and then."""
         self._groups.expire()
+        self._store.commit.record_ends()
         now = self._clock.wall_ms()
         for partition in list(self.partitions()):
             if partition.roll_if_expired(now):

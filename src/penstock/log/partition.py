@@ -15,13 +15,11 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.errors import OfflineError
-from penstock.files import Files, write_atomically
+from penstock.files import File, Files, write_atomically
 from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES
 from penstock.log import checkpoint as checkpoints
 from penstock.log.positions import PartitionId
@@ -82,7 +80,9 @@ class Round(NamedTuple):
 
     partition: Partition
     point: DurablePoint
-    syncs: list[Callable[[], None]]
+    files: list[File]
+    folder: Path | None
+    """The partition's folder, if segments were made in it."""
     checkpoints: list[PendingCheckpoint]
 
 
@@ -230,16 +230,15 @@ class Partition:
 
     def begin_round(self) -> Round:
         """What must be synced so that everything appended up to now is durable."""
-        syncs: list[Callable[[], None]] = [segment.file.sync for segment, _ in self._sealed]
-        syncs.append(self.active.file.sync)
-        if self._folder_dirty:
-            syncs.append(partial(self._files.sync_folder, self.folder))
+        files = [segment.file for segment, _ in self._sealed]
+        files.append(self.active.file)
+        folder = self.folder if self._folder_dirty else None
         pending = [self._pending(segment, state, final=True) for segment, state in self._sealed]
         if self._checkpoint_due():
             pending.append(self._active_checkpoint())
         self._sealed = []
         self._folder_dirty = False
-        return Round(self, self._point(), syncs, pending)
+        return Round(self, self._point(), files, folder, pending)
 
     def finish_round(self, round_: Round, written: list[PendingCheckpoint]) -> None:
         """The round was synced: readers may go on to its end."""

@@ -1,8 +1,8 @@
 """The journal of positions: how far each partition is durable, and where it begins.
 
-Each commit round appends the ends that the round before it made durable. After a crash everything
-below an end that stands here was certainly acknowledged or could have been, and must be intact;
-what is above it may be a torn tail. Entries are runs of
+Now and then a commit round appends the ends that the rounds before it made durable. After a crash
+everything below an end that stands here was certainly acknowledged or could have been, and must be
+intact; what is above it may be a torn tail. Entries are runs of
 
     16 bytes topic id, int32 partition, int64 durable end, int64 start offset
 
@@ -13,7 +13,7 @@ damage from a torn tail, and reports what it cut as possibly acknowledged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -68,27 +68,35 @@ class Positions:
         """Drop a deleted partition; the next rewrite leaves it out."""
         self._known.pop(partition, None)
 
-    def record(self, positions: Iterable[tuple[PartitionId, Position]], *, sync: bool) -> None:
-        """Append positions. Runs on the commit thread, between two syncs.
+    @property
+    def due(self) -> bool:
+        """Whether the next round should record the ends of those before it."""
+        return self._clock.monotonic() - self._synced_at >= POSITIONS_SYNC_SECONDS
+
+    def record(self, positions: Mapping[PartitionId, Position]) -> None:
+        """Append positions and sync. Runs on the commit thread.
 
         A journal that fails is given up for this run: without it recovery is less sure of what it
         finds, but nothing acknowledged is lost, so the log goes on.
         """
         if self.failed is not None:
             return
+        self.note(positions)
         payload = bytearray()
-        for partition, position in positions:
-            self._known[partition] = position
+        for partition, position in positions.items():
             payload += _ENTRY.pack(partition.topic_id.bytes, partition.partition, *position)
         try:
             if payload:
                 self._append(bytes(payload))
-            if sync or self._clock.monotonic() - self._synced_at >= POSITIONS_SYNC_SECONDS:
                 self._journal.sync()
-                self._synced_at = self._clock.monotonic()
+            self._synced_at = self._clock.monotonic()
         except OSError as error:
             self.failed = error
             _log.error("the journal of durable ends failed and is off until a restart: %s", error)
+
+    def note(self, positions: Mapping[PartitionId, Position]) -> None:
+        """Take positions over; the next rewrite has them."""
+        self._known.update(positions)
 
     def _append(self, payload: bytes) -> None:
         if self._journal.size + len(payload) > _REWRITE_BYTES:

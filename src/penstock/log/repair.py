@@ -91,7 +91,7 @@ def execute(files: Files, data: Path, folder: Path, chosen: Plan, clock: Clock) 
     # Last: a start recorded for the repaired log would make recovery lenient with the old one.
     positions = Positions(files, data / "positions.journal", clock)
     start = min(positions.get(identity).start, chosen.end_offset)
-    positions.record([(identity, Position(chosen.end_offset, start))], sync=True)
+    positions.record({identity: Position(chosen.end_offset, start)})
     return aside
 
 

@@ -25,7 +25,7 @@ from penstock.clock import Clock
 from penstock.errors import FormatError, StorageError
 from penstock.files import Files, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
-from penstock.log.commit import Defer, GroupCommit, Run
+from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
 from penstock.log.journal import NOT_UNDERSTOOD
 from penstock.log.offsets import OffsetsJournal
 from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
@@ -55,6 +55,7 @@ class LogStore:
         *,
         run: Run,
         defer: Defer,
+        sync: SyncFiles | None = None,
         background: Background,
         space: DiskSpace | None = None,
     ) -> None:
@@ -76,7 +77,7 @@ class LogStore:
             self._put_aside("offsets.journal", self.offsets.torn)
         if not self.clean:
             self.offsets.renew()
-        self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer)
+        self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer, sync=sync)
 
     @property
     def folder(self) -> Path:
@@ -343,8 +344,8 @@ class LogStore:
         write_checkpoints(
             self._files, self._folder, [c for p in whole if (c := p.final_checkpoint())]
         )
-        ends = [(p.identity, Position(p.end_offset, p.start_offset)) for p in whole]
-        self.positions.record(ends, sync=False)
+        ends = {p.identity: Position(p.end_offset, p.start_offset) for p in whole}
+        self.positions.note(ends)
         self.positions.rewrite()
         if len(whole) == len(kept):
             write_atomically(self._files, self._folder / "clean", b"stopped in order\n")

@@ -87,6 +87,7 @@ class Server:
             self._clock,
             run=self._sync_thread.run,
             defer=loop.call_soon,
+            sync=self._sync_thread.sync if isinstance(self._files, OsFiles) else None,
             background=self._cold_threads.start,
         )
         self.broker = Broker(store, self._clock, call_later=loop.call_later)

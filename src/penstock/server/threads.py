@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import TypeVar
+
+from penstock.files import File, OsFile
+from penstock.log.commit import SyncsDone
+from penstock.server.sync_worker import SyncWorker
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -19,11 +24,14 @@ _COLD_THREADS = 4
 
 
 class SyncThread:
-    """Runs one job at a time, in order, and brings each outcome back to the loop."""
+    """Runs one thing at a time, in order, and brings each outcome back to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._jobs: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
+        self._worker = SyncWorker()
+        self._syncing: tuple[Sequence[File], SyncsDone] | None = None
+        loop.add_reader(self._worker.descriptor, self._synced)
         self._thread = threading.Thread(target=self._work, name="penstock-sync", daemon=True)
         self._thread.start()
 
@@ -34,16 +42,42 @@ class SyncThread:
             outcome = job()
             return lambda: done(outcome)
 
+        self._queue(work)
+
+    def sync(self, files: Sequence[File], together: bool, done: SyncsDone) -> None:
+        """Sync files on the thread, then done(errors) on the loop."""
+        descriptors = [file.descriptor for file in files if isinstance(file, OsFile)]
+        assert len(descriptors) == len(files)
+        assert self._syncing is None
+        # The files are held as well: a descriptor must not be closed, and used anew, meanwhile.
+        self._syncing = (files, done)
+        self._worker.submit(descriptors, together)
+
+    def _synced(self) -> None:
+        errors = self._worker.outcome()
+        assert self._syncing is not None
+        _, done = self._syncing
+        self._syncing = None
+        done([OSError(code, os.strerror(code)) if code else None for code in errors])
+
+    def _queue(self, work: Callable[[], Callable[[], None]] | None) -> None:
         self._jobs.put(work)
+        self._worker.call_back()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while True:
+            self._worker.serve()
+            job = self._jobs.get()
+            if job is None:
+                return
             self._loop.call_soon_threadsafe(job())
 
     def stop(self) -> None:
         """End after the jobs that are queued."""
-        self._jobs.put(None)
+        self._queue(None)
         self._thread.join()
+        self._loop.remove_reader(self._worker.descriptor)
+        self._worker.close()
 
 
 class ColdThreads:
