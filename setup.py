@@ -9,8 +9,21 @@ import os
 from setuptools import Extension, setup
 
 COMPILED = (
+    "penstock.broker.appending",
+    "penstock.broker.producers",
+    "penstock.broker.topic",
+    "penstock.kafka.call",
+    "penstock.kafka.dispatcher",
+    "penstock.kafka.fetch",
+    "penstock.kafka.produce",
+    "penstock.log.partition",
+    "penstock.log.reading",
+    "penstock.log.segment",
     "penstock.record.batch",
     "penstock.record.decode",
+    "penstock.server.connection",
+    "penstock.server.framing",
+    "penstock.server.outbox",
     "penstock.server.sync_worker",
     "penstock.wire.requests",
 )
@@ -24,8 +37,14 @@ def extensions() -> list[Extension]:
 
     return cythonize(
         [Extension(name, [f"src/{name.replace('.', '/')}.py"], optional=True) for name in COMPILED],
-        # Bounds checks stay on: these modules read bytes from the wire.
-        compiler_directives={"language_level": "3", "boundscheck": True, "binding": True},
+        compiler_directives={
+            "language_level": "3",
+            # Bounds checks stay on: these modules read bytes from the wire.
+            "boundscheck": True,
+            "binding": True,
+            # Python's annotations stay Python's; what C needs to know stands in the .pxd files.
+            "annotation_typing": False,
+        },
         build_dir="build/cython",
         quiet=True,
     )

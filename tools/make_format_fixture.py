@@ -80,7 +80,7 @@ class Folder:
         """One batch, each in a commit round of its own; the offset of its first record."""
         self.clock.advance(1)
         data = encode(records, **options)
-        offset = self.broker.append(topic, topic.partition(partition), data).base_offset
+        offset = self.broker.appender.append(topic, topic.partition(partition), data).base_offset
         self.commit()
         where = {"of": topic.name, "partition": partition}
         codec, producer = _CODECS[options.get("codec", 0)], options.get("producer_id", -1)

@@ -89,6 +89,8 @@ DISK_CHECK_SECONDS = 0.2
 # -- topics
 
 TOPIC_NAME_CHARS_MAX = 249  # Kafka's own rule: the folder name must fit a file system
+# Names and ids of topics, as requests spell them, that are kept ready; each takes some 300 bytes.
+TOPIC_KEYS_KEPT = 10_000
 PARTITIONS_PER_TOPIC_MAX = 10_000
 PRODUCER_BATCHES_KEPT = 5  # what an idempotent client may have in flight
 PRODUCERS_PER_PARTITION_MAX = 100_000

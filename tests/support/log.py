@@ -74,7 +74,7 @@ class Log:
     def append(self, topic: Topic, *values: bytes, timestamp: int = NOW, **producer: int) -> int:
         records = [NewRecord(value, timestamp=timestamp) for value in values]
         data = encode(records, **producer)
-        return self.broker.append(topic, topic.partition(0), data).base_offset
+        return self.broker.appender.append(topic, topic.partition(0), data).base_offset
 
 
 def read_records(partition: Partition, offset: int = 0) -> list[Record]:

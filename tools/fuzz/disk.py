@@ -401,7 +401,7 @@ class DataFolders(_Folder):
                     read_everything(partition)
                     with suppress(PenstockError):
                         batch = encode([NewRecord(b"more", timestamp=NOW)])
-                        stage.broker.append(topic, partition, batch)
+                        stage.broker.appender.append(topic, partition, batch)
         stage.settle()
         stage.broker.keep_retention()
         stage.settle()

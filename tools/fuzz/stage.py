@@ -152,7 +152,7 @@ class Stage:
     def append(self, name: str, records: Sequence[NewRecord], **producer: int) -> None:
         """Store one batch for good."""
         topic = self.broker.topic(name)
-        self.broker.append(topic, topic.partition(0), encode(records, **producer))
+        self.broker.appender.append(topic, topic.partition(0), encode(records, **producer))
         self.settle()
 
 

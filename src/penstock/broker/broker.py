@@ -11,63 +11,35 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from penstock.broker import topic_config
+from penstock.broker.appending import Appender
 from penstock.broker.errors import (
-    BatchTooLargeError,
-    InvalidAppendError,
     InvalidConfigError,
     InvalidPartitionsError,
-    InvalidTimestampError,
     InvalidTopicNameError,
-    MessageTooLargeError,
     TopicExistsError,
     UnknownTopicError,
 )
 from penstock.broker.groups import Groups
 from penstock.broker.producers import ProducerTable
 from penstock.broker.timers import CallLater, NoTimers
-from penstock.broker.topic import Topic, check_name, metric_name, producers_of
+from penstock.broker.topic import Topic, check_name, metric_name
 from penstock.broker.topic_config import TopicConfig
 from penstock.clock import Clock
-from penstock.errors import DamagedLogError, OfflineError, StorageError
+from penstock.errors import DamagedLogError, OfflineError
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.log.catalog import TopicEntry
 from penstock.log.commit import GroupCommit
 from penstock.log.partition import Partition
 from penstock.log.reading import OffsetOutOfRangeError
 from penstock.log.settings import Durability
-from penstock.log.space import means_full
 from penstock.log.store import LogStore
-from penstock.record.batch import (
-    CODEC_MASK,
-    CODEC_MAX,
-    CONTROL_FLAG,
-    LENGTH_OVERHEAD,
-    NO_PRODUCER,
-    TRANSACTIONAL_FLAG,
-    BatchHeader,
-    InvalidBatchError,
-    checked,
-    parse,
-    stamp_append_time,
-)
-from penstock.record.recompress import recompress
 
 DEFAULT_PARTITIONS = 1
-NO_TIMESTAMP = -1
 _PRODUCER_ID_BLOCK = 1000
 _log = logging.getLogger(__name__)
-
-
-class Appended(NamedTuple):
-    """Where a batch went."""
-
-    base_offset: int
-    append_time: int
-    """The time the log stamped, or -1 if records keep their own."""
 
 
 class Broker:
@@ -77,7 +49,6 @@ class Broker:
         self, store: LogStore, clock: Clock, *, call_later: CallLater | None = None
     ) -> None:
         self._store = store
-        self._space = store.space
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
@@ -85,6 +56,7 @@ class Broker:
         self._deleting: set[str] = set()
         self._next_producer_id = store.catalog.next_producer_id
         self._producer_ids_end = self._next_producer_id
+        self._appender = Appender(store.commit, store.space, clock)
         self._groups = Groups(store, clock, call_later or NoTimers())
 
     @property
@@ -134,7 +106,7 @@ class Broker:
 
     def _skip_known_producers(self) -> None:
         """Never give an id out twice, even if the catalog that counts them was damaged."""
-        known = max((producers_of(p).newest_id for p in self.partitions()), default=-1)
+        known = max((self._appender.producers(p).newest_id for p in self.partitions()), default=-1)
         if known >= self._next_producer_id:
             self._next_producer_id = self._producer_ids_end = known + _PRODUCER_ID_BLOCK
 
@@ -270,77 +242,10 @@ class Broker:
 
     # -- appending
 
-    def append(self, topic: Topic, partition: Partition, data: bytearray | memoryview) -> Appended:
-        """Store one batch; data is patched in place.
-
-        Raises:
-            InvalidBatchError, InvalidAppendError: the batch is not acceptable.
-            StorageError: the disk is full or the partition is out of service.
-        """
-        header = checked(data)
-        self._check_batch(topic, header, len(data))
-        if header.producer_id != NO_PRODUCER:
-            duplicate = producers_of(partition).find_duplicate(header)
-            if duplicate is not None:
-                return Appended(duplicate, NO_TIMESTAMP)
-        self._space.check(len(data))
-        if topic.config.codec is not None and header.codec != topic.config.codec:
-            data = recompress(header, data, topic.config.codec, topic.config.codec_level)
-            header = parse(data)
-            if len(data) > topic.largest_batch:
-                raise _too_large(topic, len(data))
-        append_time = NO_TIMESTAMP
-        if topic.config.append_time:
-            append_time = self._clock.wall_ms()
-            stamp_append_time(data, 0, append_time)
-            header = parse(data)
-        else:
-            self._check_timestamp(topic, header)
-        try:
-            base_offset = partition.append(header, data)
-        except OSError as error:
-            raise self._write_failed(partition, error) from error
-        if partition.needs_round:
-            self._store.commit.appended(partition)
-        return Appended(base_offset, append_time)
-
-    @staticmethod
-    def _check_batch(topic: Topic, header: BatchHeader, size: int) -> None:
-        """Pass what can be stored; the usual batch costs three comparisons."""
-        count = header.record_count
-        if (
-            header.length + LENGTH_OVERHEAD != size
-            or count < 1
-            or header.last_offset_delta != count - 1
-            or header.attributes & CODEC_MASK > CODEC_MAX
-            or (header.producer_id != NO_PRODUCER and header.base_sequence < 0)
-        ):
-            raise InvalidBatchError(f"append to {topic.name}", _what_is_wrong(header, size))
-        if size > topic.largest_batch:
-            raise _too_large(topic, size)
-        if header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
-            raise InvalidAppendError(
-                f"append to {topic.name}", "transactions are not available yet"
-            )
-
-    def _check_timestamp(self, topic: Topic, header: BatchHeader) -> None:
-        if header.max_timestamp == NO_TIMESTAMP:
-            return
-        ahead = header.max_timestamp - self._clock.wall_ms()
-        config = topic.config
-        if ahead > config.timestamp_after_max_ms or -ahead > config.timestamp_before_max_ms:
-            raise InvalidTimestampError(
-                f"append to {topic.name}",
-                f"timestamp {header.max_timestamp} is {abs(ahead)} ms from the broker's time",
-                "see message.timestamp.before.max.ms and message.timestamp.after.max.ms",
-            )
-
-    def _write_failed(self, partition: Partition, error: OSError) -> StorageError:
-        if means_full(error):
-            self._store.space.found_full()
-            return self._store.space.error()
-        partition.fail(f"write failed: {error}")
-        return StorageError(f"append to {partition}", str(error), "check the disk, then restart")
+    @property
+    def appender(self) -> Appender:
+        """What stores batches."""
+        return self._appender
 
     # -- producers
 
@@ -386,31 +291,6 @@ class Broker:
                 self._store.commit.start_moved(partition)
                 self._store.remove_segments(partition, expired)
                 _log.info("%s: removed %d old segments", partition, len(expired))
-
-
-def _what_is_wrong(header: BatchHeader, size: int) -> str:
-    if header.size != size:
-        return "more than one batch for a partition"
-    if header.codec > CODEC_MAX:
-        return f"codec {header.codec} is unknown"
-    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-        return "record count and last offset delta differ"
-    return "a producer id without a sequence"
-
-
-def _too_large(topic: Topic, size: int) -> InvalidAppendError:
-    config = topic.config
-    if size > config.max_message_bytes:
-        return MessageTooLargeError(
-            f"append to {topic.name}",
-            f"a batch of {size} bytes is above max.message.bytes",
-            f"it is {config.max_message_bytes}; raise it or send smaller batches",
-        )
-    return BatchTooLargeError(
-        f"append to {topic.name}",
-        f"a batch of {size} bytes is above segment.bytes",
-        f"it is {config.log.segment_bytes}; raise it or send smaller batches",
-    )
 
 
 def _known_settings(entry: TopicEntry) -> TopicConfig:

@@ -6,6 +6,8 @@ from the batches that came after them.
 
 Snapshot: uint8 version 1, then per producer int64 id, int16 epoch, int64 last timestamp, uint8 count,
 and per batch int32 first sequence, int32 last sequence, int64 base offset.
+
+This module may run compiled (setup.py), with the C types that stand in producers.pxd.
 """
 
 from __future__ import annotations
@@ -36,8 +38,6 @@ class WrittenBatch(NamedTuple):
 
 class Producer:
     """One producer's recent batches, oldest first."""
-
-    __slots__ = ("batches", "epoch", "last_timestamp")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch

@@ -1,11 +1,13 @@
-"""A topic: its catalog entry, its settings, and its partitions, of which some may be damaged."""
+"""A topic: its catalog entry, its settings, and its partitions, of which some may be damaged.
+
+This module may run compiled (setup.py), with the C types that stand in topic.pxd.
+"""
 
 from __future__ import annotations
 
 import re
 
 from penstock.broker.errors import InvalidTopicNameError, UnknownTopicError
-from penstock.broker.producers import ProducerTable
 from penstock.broker.topic_config import TopicConfig
 from penstock.errors import DamagedLogError
 from penstock.limits import TOPIC_NAME_CHARS_MAX
@@ -33,8 +35,6 @@ def metric_name(name: str) -> str:
 class Topic:
     """What clients address by name or id."""
 
-    __slots__ = ("config", "entry", "partitions")
-
     def __init__(
         self, entry: TopicEntry, config: TopicConfig, partitions: list[Partition | DamagedLogError]
     ) -> None:
@@ -43,14 +43,22 @@ class Topic:
         self.partitions = partitions
 
     @property
+    def config(self) -> TopicConfig:
+        """The settings in force."""
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self.largest_batch = min(config.max_message_bytes, config.log.segment_bytes)
+        """Bytes above which no batch is taken."""
+        self.takes_batches_as_they_are = config.codec is None and not config.append_time
+        """Whether batches are stored as they come, neither packed anew nor stamped."""
+
+    @property
     def name(self) -> str:
         """The topic's name."""
         return self.entry.name
-
-    @property
-    def largest_batch(self) -> int:
-        """Bytes above which no batch is taken."""
-        return min(self.config.max_message_bytes, self.config.log.segment_bytes)
 
     def partition(self, number: int) -> Partition:
         """One partition.
@@ -71,10 +79,3 @@ class Topic:
     def whole_partitions(self) -> list[Partition]:
         """Those that are in service."""
         return [p for p in self.partitions if isinstance(p, Partition)]
-
-
-def producers_of(partition: Partition) -> ProducerTable:
-    """The producers of a partition; every partition of a broker observes with such a table."""
-    observer = partition.observer
-    assert isinstance(observer, ProducerTable)
-    return observer

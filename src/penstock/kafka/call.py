@@ -1,4 +1,7 @@
-"""One request on its way: what was asked, what handlers need to answer it, and the way back."""
+"""One request on its way: what was asked, what handlers need to answer it, and the way back.
+
+This module may run compiled (setup.py), with the C types that stand in call.pxd.
+"""
 
 from __future__ import annotations
 
@@ -75,16 +78,6 @@ class Peer:
 class Call:
     """A request and its answer."""
 
-    __slots__ = (
-        "answer",
-        "body",
-        "context",
-        "correlation_id",
-        "frame",
-        "peer",
-        "version",
-    )
-
     def __init__(
         self,
         context: Context,
@@ -92,16 +85,21 @@ class Call:
         answer: Answer,
         version: int,
         correlation_id: int,
-        body: memoryview,
         frame: memoryview,
+        body_start: int,
     ) -> None:
         self.context = context
         self.peer = peer
         self.answer = answer
         self.version = version
         self.correlation_id = correlation_id
-        self.body = body
         self.frame = frame
+        self.body_start = body_start
+
+    @property
+    def body(self) -> memoryview:
+        """The request after its header. There until the handler returns."""
+        return self.frame[self.body_start :]
 
     @property
     def client_id(self) -> str:
@@ -112,10 +110,12 @@ class Call:
     def reply(self, response: Message) -> None:
         """Answer with a message."""
         body = codec.encode(response, self.version)
-        self.reply_parts([body], flexible=codec.is_flexible(type(response), self.version))
+        self.reply_parts([body], codec.is_flexible(type(response), self.version))
 
-    def reply_parts(self, parts: Sequence[Buffer | FileSlice], *, flexible: bool) -> None:
+    def reply_parts(self, parts: Sequence[Buffer | FileSlice], flexible: bool) -> None:
         """Answer with an encoded body."""
-        size = sum(map(len, parts)) + 4 + flexible
+        size = 5 if flexible else 4
+        for part in parts:
+            size += len(part)
         head = _RESPONSE.pack(size, self.correlation_id)
-        self.answer.fill([head, b"\x00", *parts] if flexible else [head, *parts])
+        self.answer.fill([head + b"\x00" if flexible else head, *parts])

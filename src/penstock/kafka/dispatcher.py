@@ -47,15 +47,13 @@ class Dispatcher:
         if api.lowest <= version <= api.highest:
             if version >= api.flexible_from:
                 position = _skip_tags(frame, position)
-            body = frame[position:]
-            call = Call(self._context, peer, answer, version, correlation_id, body, frame)
+            call = Call(self._context, peer, answer, version, correlation_id, frame, position)
             api.handle(call)
             # An answer can take a minute; the receive buffer must not wait for it.
-            call.body = call.frame = _NOTHING
+            call.frame = _NOTHING
         elif key == _API_VERSIONS:
             # KIP-511: the client learns what it may use and asks again.
-            body = frame[position:]
-            call = Call(self._context, peer, answer, version, correlation_id, body, frame)
+            call = Call(self._context, peer, answer, version, correlation_id, frame, position)
             api_versions.unsupported_version(call)
         else:
             raise MalformedRequestError(f"request key {key} has no version {version}")

@@ -3,6 +3,8 @@
 A fetch that finds less than it asked for waits on its partitions, is woken by appends that became
 durable, and is answered when enough has arrived or its time is up. It never polls. A read that would
 wait for the disk is first made on a thread, then tried again here.
+
+This module may run compiled (setup.py), with the C types that stand in fetch.pxd.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from penstock.kafka.outcome import failure
 from penstock.limits import FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
 from penstock.log.partition import Partition
 from penstock.log.reading import NotCachedError, read
-from penstock.wire.primitives import array_start, bytes_start, string
+from penstock.wire.primitives import array_start, bytes_start
 from penstock.wire.requests import (
     FETCH_FLEXIBLE_FROM,
     FINAL_EPOCH,
@@ -30,6 +32,7 @@ from penstock.wire.requests import (
     PartitionKey,
     TopicKey,
     parse_fetch,
+    topic_start,
 )
 
 _HEAD = Struct(">ihqq")  # number, error, high watermark, last stable offset
@@ -37,12 +40,15 @@ _INT64 = Struct(">q")
 _SESSION = Struct(">ihi")  # throttle, error, session id
 _NO_THROTTLE = b"\x00\x00\x00\x00"
 _NO_REPLICA = b"\xff\xff\xff\xff"
+_EMPTY = array_start(0, flexible=False)
+_EMPTY_FLEXIBLE = array_start(0, flexible=True)
 _COLD_TRIES_MAX = 8
+_NONE = int(Code.NONE)
 
 
 def handle(call: Call) -> None:
     """Answer a fetch now or when there is something to answer."""
-    request = parse_fetch(call.body, call.version)
+    request = parse_fetch(call.frame, call.version, call.body_start)
     sessions = call.context.fetch_sessions
     session: FetchSession | None = None
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -67,25 +73,23 @@ def handle(call: Call) -> None:
 def _refuse(call: Call, code: Code) -> None:
     flexible = call.version >= FETCH_FLEXIBLE_FROM
     body = _SESSION.pack(0, code, NO_SESSION) + array_start(0, flexible=flexible)
-    call.reply_parts([body + b"\x00" if flexible else body], flexible=flexible)
+    call.reply_parts([body + b"\x00" if flexible else body], flexible)
 
 
 class Found:
     """What is answered for one partition."""
 
-    __slots__ = ("code", "data", "key", "partition", "wanted")
-
     def __init__(self, key: PartitionKey, wanted: FetchPartition) -> None:
         self.key = key
         self.wanted = wanted
         self.partition: Partition | None = None
-        self.code = Code.NONE
+        self.code = _NONE
         self.data: Buffer | FileSlice = b""
 
     @property
     def is_news(self) -> bool:
         """Whether an incremental answer must mention the partition."""
-        if self.code != Code.NONE or self.data:
+        if self.code != _NONE or self.data:
             return True
         assert self.partition is not None
         return (
@@ -96,19 +100,6 @@ class Found:
 
 class Fetch:
     """One fetch: reads, waits if it must, answers once."""
-
-    __slots__ = (
-        "_arrived",
-        "_call",
-        "_cold_tries",
-        "_done",
-        "_incremental",
-        "_request",
-        "_session",
-        "_timer",
-        "_wanted",
-        "_watched",
-    )
 
     def __init__(
         self,
@@ -135,8 +126,12 @@ class Fetch:
         found = self._read_all()
         if found is None:
             return
-        size = sum(len(item.data) for item in found)
-        failed = any(item.code != Code.NONE for item in found)
+        size = 0
+        failed = False
+        for item in found:
+            size += len(item.data)
+            if item.code != _NONE:
+                failed = True
         request = self._request
         if size >= request.min_bytes or failed or request.max_wait_ms <= 0 or not found:
             self._answer(found)
@@ -236,23 +231,23 @@ class Fetch:
             self._remember(found)
         version = self._call.version
         flexible = version >= FETCH_FLEXIBLE_FROM
-        parts: list[Buffer | FileSlice] = [
-            _SESSION.pack(0, Code.NONE, session.id if session else NO_SESSION)
-            if version >= 7
-            else _NO_THROTTLE
-        ]
+        answer = _Answer(version, flexible)
+        if version >= 7:
+            answer.text += _SESSION.pack(0, _NONE, session.id if session else NO_SESSION)
+        else:
+            answer.text += _NO_THROTTLE
         topics = _by_topic(found)
-        parts.append(array_start(len(topics), flexible=flexible))
+        answer.text += array_start(len(topics), flexible=flexible)
         for key, items in topics:
-            parts.append(string(key.name, flexible=flexible) if key.id is None else key.id.bytes)
-            parts.append(array_start(len(items), flexible=flexible))
+            answer.text += topic_start(key, len(items), flexible)
             for item in items:
-                _encode(parts, item, version, flexible=flexible)
+                answer.add(item)
             if flexible:
-                parts.append(b"\x00")
+                answer.text += b"\x00"
         if flexible:
-            parts.append(b"\x00")
-        self._call.reply_parts(parts, flexible=flexible)
+            answer.text += b"\x00"
+        answer.parts.append(answer.text)
+        self._call.reply_parts(answer.parts, flexible)
 
     def _remember(self, found: list[Found]) -> None:
         """Note what the client has been told, and let partitions that had data go last next time."""
@@ -273,18 +268,31 @@ def _by_topic(found: Sequence[Found]) -> list[tuple[TopicKey, list[Found]]]:
     return list(topics.items())
 
 
-def _encode(parts: list[Buffer | FileSlice], item: Found, version: int, *, flexible: bool) -> None:
-    # An error says nothing about offsets, as in Kafka.
-    partition = item.partition if item.code == Code.NONE else None
-    end = partition.durable_offset if partition is not None else -1
-    head = _HEAD.pack(item.key.partition, item.code, end, end)
-    if version >= 5:
-        head += _INT64.pack(partition.start_offset if partition is not None else -1)
-    head += array_start(0, flexible=flexible)  # aborted transactions: there are none
-    if version >= 11:
-        head += _NO_REPLICA
-    parts.append(head + bytes_start(len(item.data), flexible=flexible))
-    if item.data:
-        parts.append(item.data)
-    if flexible:
-        parts.append(b"\x00")
+class _Answer:
+    """An answer that grows: texts of its own, and between them the data of partitions."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.parts: list[Buffer | FileSlice] = []
+        self.text = bytearray()
+
+    def add(self, item: Found) -> None:
+        """What there is to say of one partition."""
+        # An error says nothing about offsets, as in Kafka.
+        partition = item.partition if item.code == _NONE else None
+        end = partition.durable_offset if partition is not None else -1
+        self.text += _HEAD.pack(item.key.partition, item.code, end, end)
+        if self.version >= 5:
+            self.text += _INT64.pack(partition.start_offset if partition is not None else -1)
+        # Aborted transactions: there are none.
+        self.text += _EMPTY_FLEXIBLE if self.flexible else _EMPTY
+        if self.version >= 11:
+            self.text += _NO_REPLICA
+        self.text += bytes_start(len(item.data), flexible=self.flexible)
+        if item.data:
+            self.parts.append(self.text)
+            self.parts.append(item.data)
+            self.text = bytearray()
+        if self.flexible:
+            self.text += b"\x00"

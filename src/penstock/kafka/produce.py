@@ -6,28 +6,27 @@
 
 Versions from 9 on are flexible. acks=0 is not answered; 1 and all are answered when the data is as
 durable as the topic promises.
+
+This module may run compiled (setup.py), with the C types that stand in produce.pxd.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from struct import Struct
-from typing import NamedTuple
 
 from penstock.broker.errors import UnknownTopicError
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code, code_of
 from penstock.log.partition import Partition
-from penstock.log.settings import Durability
 from penstock.record.batch import InvalidBatchError
 from penstock.wire.primitives import (
     MalformedRequestError,
     array_start,
     nullable_string,
-    string,
 )
-from penstock.wire.requests import PRODUCE_FLEXIBLE_FROM, TopicKey, parse_produce
+from penstock.wire.requests import PRODUCE_FLEXIBLE_FROM, TopicKey, parse_produce, topic_start
 
 _RESULT = Struct(">ihqqq")  # number, error, base offset, append time, start offset
 # No record errors, no message; the end of the structure.
@@ -35,22 +34,24 @@ _NO_ERRORS = b"\x00\x00\x00\x00\xff\xff"
 _NO_ERRORS_FLEXIBLE = b"\x01\x00\x00"
 _NO_THROTTLE = b"\x00\x00\x00\x00"
 _ACKS = (-1, 0, 1)
+_NONE = int(Code.NONE)
 
 
-class Result(NamedTuple):
+class Result:
     """The outcome for one partition."""
 
-    number: int
-    code: int
-    base_offset: int = -1
-    append_time: int = -1
-    partition: Partition | None = None
-    message: str | None = None
+    def __init__(self, number: int, code: int, message: str | None = None) -> None:
+        self.number = number
+        self.code = code
+        self.message = message
+        self.base_offset = -1
+        self.append_time = -1
+        self.partition: Partition | None = None
 
 
 def handle(call: Call) -> None:
     """Append every batch of the request, and answer when they are durable."""
-    request = parse_produce(call.body, call.version)
+    request = parse_produce(call.frame, call.version, call.body_start)
     acks = request.acks
     topics: list[tuple[TopicKey, list[Result]]] = []
     must_sync = False
@@ -59,8 +60,8 @@ def handle(call: Call) -> None:
         for number, records in partitions:
             result = _append(call, key, number, records, acks)
             results.append(result)
-            if result.partition is not None:
-                must_sync |= result.partition.settings.durability is Durability.FSYNC
+            if result.partition is not None and result.partition.synced:
+                must_sync = True
         topics.append((key, results))
     if acks == 0:
         _answer_nothing(call, topics)
@@ -81,13 +82,18 @@ def _append(
         partition = topic.partition(number)
         if records is None or len(records) == 0:
             raise InvalidBatchError(f"append to {topic.name}", "there are no records")
-        appended = broker.append(topic, partition, records)
+        appender = broker.appender
+        appended = appender.append(topic, partition, records)
     except UnknownTopicError as error:
         code = Code.UNKNOWN_TOPIC_OR_PARTITION if key.id is None else Code.UNKNOWN_TOPIC_ID
-        return Result(number, code, message=error.reason)
+        return Result(number, code, error.reason)
     except PenstockError as error:
-        return Result(number, code_of(error), message=error.reason)
-    return Result(number, Code.NONE, appended.base_offset, appended.append_time, partition)
+        return Result(number, code_of(error), error.reason)
+    result = Result(number, _NONE)
+    result.base_offset = appended.base_offset
+    result.append_time = appended.append_time
+    result.partition = partition
+    return result
 
 
 def _answer_nothing(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
@@ -95,7 +101,7 @@ def _answer_nothing(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> 
     call.answer.drop()
     for _, results in topics:
         for result in results:
-            if result.code != Code.NONE:
+            if result.code != _NONE:
                 raise MalformedRequestError(f"produce with acks=0 failed: {result.message}")
 
 
@@ -105,31 +111,28 @@ def _answer(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
     end = b"\x00" if flexible else b""
     parts = [array_start(len(topics), flexible=flexible)]
     for key, results in topics:
-        parts.append(_topic_start(key, len(results), flexible))
+        parts.append(topic_start(key, len(results), flexible))
         parts += [_encode(result, version, flexible) for result in results]
         parts.append(end)
     parts.append(_NO_THROTTLE + end)
     call.reply_parts([b"".join(parts)], flexible=flexible)
 
 
-@lru_cache(maxsize=1024)
-def _topic_start(key: TopicKey, partitions: int, flexible: bool) -> bytes:
-    """The topic's name or id and the number of its partitions: the same for most answers."""
-    name = string(key.name, flexible=flexible) if key.id is None else key.id.bytes
-    return name + array_start(partitions, flexible=flexible)
-
-
 def _encode(result: Result, version: int, flexible: bool) -> bytes:
-    number, code, base_offset, append_time, partition, message = result
+    partition = result.partition
+    message = result.message
     start_offset = -1
     if partition is not None:
         if partition.offline is not None:
             # The sync this answer waited for has failed: the records may be lost, so they are not
             # acknowledged.
-            code, base_offset, message = Code.KAFKA_STORAGE_ERROR, -1, partition.offline
+            result.code, result.base_offset = Code.KAFKA_STORAGE_ERROR, -1
+            message = partition.offline
         else:
             start_offset = partition.start_offset
-    data = _RESULT.pack(number, code, base_offset, append_time, start_offset)
+    data = _RESULT.pack(
+        result.number, result.code, result.base_offset, result.append_time, start_offset
+    )
     if version < 5:
         return data[:-8]
     if version < 8:

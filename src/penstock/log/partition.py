@@ -8,13 +8,14 @@ Appends go to the operating system at once; a commit round (commit.py) makes the
 A partition goes offline when a write or sync fails in a way that leaves its file in doubt: it takes no
 more data until the server is restarted and recovery has looked at the disk. Reading what was durable
 before goes on.
+
+This module may run compiled (setup.py), with the C types that stand in partition.pxd.
 """
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,9 +26,9 @@ from penstock.log import checkpoint as checkpoints
 from penstock.log.positions import PartitionId
 from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
 from penstock.log.settings import NEVER, Durability, LogSettings
-from penstock.record.batch import BatchHeader, patch
+from penstock.record.batch import LENGTH_OVERHEAD, BatchHeader, patch
 
-_COMMIT_POINTS_KEPT = 16
+_POINTS_KEPT = 16
 _log = logging.getLogger(__name__)
 
 
@@ -55,14 +56,15 @@ class Watcher(Protocol):
         ...
 
 
-class DurablePoint(NamedTuple):
-    """An end that readers may read up to."""
+class DurablePoint:
+    """An end that readers may read up to: that of a segment as it is now."""
 
-    offset: int
-    segment: Segment
-    position: int
-    max_timestamp: int
-    max_timestamp_offset: int
+    def __init__(self, segment: Segment) -> None:
+        self.offset = segment.next_offset
+        self.segment = segment
+        self.position = segment.size
+        self.max_timestamp = segment.max_timestamp
+        self.max_timestamp_offset = segment.max_timestamp_offset
 
 
 class PendingCheckpoint(NamedTuple):
@@ -115,29 +117,40 @@ class Partition:
         # Sealed segments that no round has synced yet, with the observer's state at their end.
         self._sealed: list[tuple[Segment, bytes]] = []
         self._folder_dirty = False
-        self._checkpointed_bytes = self.active.size
-        self._checkpointed_batches = self.active.batches
+        self._active = segments[-1]
+        self._checkpointed_bytes = self._active.size
+        self._checkpointed_batches = self._active.batches
         self._durable = self._point()
+        self.durable_offset = self._durable.offset
+        """The end of what readers may see: Kafka's high watermark."""
         # Where a reader that has read everything continues: it need not be searched for.
-        self._commit_points: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+        self._recent_points = [self._durable]
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.identity.partition}"
 
     @property
+    def settings(self) -> LogSettings:
+        """What the topic's configuration says; may be changed at any time."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self.synced = settings.durability is Durability.FSYNC
+        """Whether appends are acknowledged, and shown to readers, only after a commit round."""
+        self._segment_bytes = settings.segment_bytes
+        self._segment_ms = settings.segment_ms
+
+    @property
     def active(self) -> Segment:
         """The segment that is written."""
-        return self.segments[-1]
+        return self._active
 
     @property
     def end_offset(self) -> int:
         """The offset the next record will get."""
-        return self.segments[-1].next_offset
-
-    @property
-    def durable_offset(self) -> int:
-        """The end of what readers may see: Kafka's high watermark."""
-        return self._durable.offset
+        return self._active.next_offset
 
     @property
     def durable_point(self) -> DurablePoint:
@@ -151,11 +164,7 @@ class Partition:
         Topics that are not synced before the acknowledgement are synced when a checkpoint is due, so
         that recovery after a kill reads little of them too.
         """
-        return (
-            self.settings.durability is Durability.FSYNC
-            or bool(self._sealed)
-            or self._checkpoint_due()
-        )
+        return self.synced or bool(self._sealed) or self._checkpoint_due()
 
     @property
     def size_bytes(self) -> int:
@@ -173,10 +182,10 @@ class Partition:
         """
         if self.offline is not None:
             raise OfflineError(f"append to {self}", self.offline, "restart the server")
-        active = self.segments[-1]
+        active = self._active
         if self._must_roll(active, header):
             self._roll()
-            active = self.segments[-1]
+            active = self._active
         base_offset = active.next_offset
         patch(data, 0, base_offset)
         try:
@@ -185,7 +194,7 @@ class Partition:
             self._undo_write()
             raise
         self.observer.appended(header, base_offset)
-        if self.settings.durability is not Durability.FSYNC:
+        if not self.synced:
             self._advance(self._point())
         return base_offset
 
@@ -199,12 +208,12 @@ class Partition:
         if active.size == 0:
             return False
         return (
-            active.size + header.size > self.settings.segment_bytes
+            active.size + header.length + LENGTH_OVERHEAD > self._segment_bytes
             or active.next_offset + header.last_offset_delta - active.base_offset
             > RELATIVE_OFFSET_MAX
             or (
                 active.first_timestamp != NO_TIMESTAMP
-                and header.max_timestamp - active.first_timestamp > self.settings.segment_ms
+                and header.max_timestamp - active.first_timestamp > self._segment_ms
             )
         )
 
@@ -216,6 +225,7 @@ class Partition:
         self._sealed.append((old, self.observer.snapshot()))
         self._folder_dirty = True
         self.segments.append(segment)
+        self._active = segment
         self._base_offsets.append(segment.base_offset)
         self._checkpointed_bytes = 0
         self._checkpointed_batches = 0
@@ -253,7 +263,7 @@ class Partition:
             self._advance(round_.point)
 
     def _checkpoint_due(self) -> bool:
-        active = self.active
+        active = self._active
         return (
             active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES
             or active.batches - self._checkpointed_batches >= CHECKPOINT_BATCHES
@@ -280,23 +290,15 @@ class Partition:
         return self._active_checkpoint()
 
     def _point(self) -> DurablePoint:
-        active = self.active
-        return DurablePoint(
-            active.next_offset,
-            active,
-            active.size,
-            active.max_timestamp,
-            active.max_timestamp_offset,
-        )
+        return DurablePoint(self._active)
 
     def _advance(self, point: DurablePoint) -> None:
         old = self._durable
         self._durable = point
-        points = self._commit_points
-        points[old.offset] = (old.segment, old.position)
-        points[point.offset] = (point.segment, point.position)
-        while len(points) > _COMMIT_POINTS_KEPT:
-            points.popitem(last=False)
+        self.durable_offset = point.offset
+        self._recent_points.append(point)
+        if len(self._recent_points) > _POINTS_KEPT:
+            del self._recent_points[0]
         if self.watchers:
             same = point.segment is old.segment
             added = point.position - old.position if same else point.position
@@ -310,9 +312,12 @@ class Partition:
         at = bisect_right(self._base_offsets, offset) - 1
         return at, self.segments[at]
 
-    def commit_point(self, offset: int) -> tuple[Segment, int] | None:
+    def commit_point(self, offset: int) -> DurablePoint | None:
         """The place of an offset at which a commit round ended, if it is a recent one."""
-        return self._commit_points.get(offset)
+        for point in reversed(self._recent_points):
+            if point.offset == offset:
+                return point
+        return None
 
     def readable_bytes(self, segment: Segment) -> int:
         """How far readers may read in a segment."""
@@ -373,9 +378,7 @@ class Partition:
         del self.segments[:count]
         del self._base_offsets[:count]
         self.start_offset = max(self.start_offset, self.segments[0].base_offset)
-        for offset, (segment, _) in list(self._commit_points.items()):
-            if segment.base_offset < self.start_offset and segment not in self.segments:
-                del self._commit_points[offset]
+        self._recent_points = [p for p in self._recent_points if p.segment not in expired]
 
 
 def new_segment(files: Files, folder: Path, base_offset: int, settings: LogSettings) -> Segment:

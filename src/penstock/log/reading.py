@@ -2,6 +2,8 @@
 
 Only what is durable is read. Reads on the loop never wait for the disk: where the page is not cached,
 `NotCachedError` names the range, and the caller reads it on a thread and tries again.
+
+This module may run compiled (setup.py), with the C types that stand in reading.pxd.
 """
 
 from __future__ import annotations
@@ -76,8 +78,7 @@ def read(partition: Partition, offset: int, max_bytes: int) -> Buffer | FileSlic
         return b""
     place = partition.commit_point(offset)
     if place is not None:
-        segment, position = place
-        data = _read_at(partition, segment, position, offset, max_bytes)
+        data = _read_at(partition, place.segment, place.position, offset, max_bytes)
         if data:
             return data
     at, segment = partition.segment_for(offset)

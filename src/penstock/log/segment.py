@@ -2,6 +2,8 @@
 
 A segment knows where batches stand; it does not know what is durable or who may read, which is the
 partition's business. Its file is opened when it is first needed.
+
+This module may run compiled (setup.py), with the C types that stand in segment.pxd.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from penstock.record.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHea
 
 NO_TIMESTAMP = -1
 _LOG_NAME = re.compile(r"[0-9]{20}\.log")
-_OFFSET_MAX = 2**63 - 1
+_OFFSET_MAX = 2**62  # no log grows that long; sums of offsets stay within 63 bits
 RELATIVE_OFFSET_MAX = 2**31 - 1  # what the index can say of a batch's place in its segment
 
 
@@ -35,24 +37,6 @@ def base_of(name: str) -> int | None:
 
 class Segment:
     """Append at the end, look up by offset or time."""
-
-    __slots__ = (
-        "_bytes_since_entry",
-        "_file",
-        "_files",
-        "_indexed_timestamp",
-        "_interval",
-        "base_offset",
-        "batches",
-        "first_timestamp",
-        "folder",
-        "max_timestamp",
-        "max_timestamp_offset",
-        "next_offset",
-        "offsets",
-        "size",
-        "times",
-    )
 
     def __init__(self, files: Files, folder: Path, base_offset: int, index_interval: int) -> None:
         self._files = files
@@ -90,7 +74,8 @@ class Segment:
 
     def append(self, header: BatchHeader, base_offset: int, data: Buffer) -> None:
         """Write a batch at the end; header is as it came, base_offset as it was given."""
-        self.file.pwrite((data,), self.size)
+        file = self._file if self._file is not None else self.file
+        file.pwrite((data,), self.size)
         self.note(header, base_offset)
 
     def note(self, header: BatchHeader, base_offset: int) -> None:

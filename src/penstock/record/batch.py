@@ -15,17 +15,28 @@
     57  record count       int32
     61  records
 
-Nothing here opens the records. This module may run compiled (setup.py); it is plain Python either way.
+Nothing here opens the records. This module may run compiled (setup.py), with the C types that stand in
+batch.pxd; it is plain Python either way.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
 
+import cython
 from crc32c import crc32c
 
 from penstock.errors import PenstockError
+
+if cython.compiled:
+    from cython.cimports.penstock.bigendian import (
+        load_int16,
+        load_int32,
+        load_int64,
+        load_uint32,
+        store_int32,
+        store_int64,
+    )
 
 HEADER_BYTES = 61
 LENGTH_OVERHEAD = 12  # bytes before and including the length field
@@ -58,22 +69,38 @@ class CorruptBatchError(InvalidBatchError):
     """A batch whose checksum does not match its bytes."""
 
 
-class BatchHeader(NamedTuple):
+class BatchHeader:
     """The header, field for field."""
 
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    checksum: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    def __init__(
+        self,
+        base_offset: int,
+        length: int,
+        leader_epoch: int,
+        magic: int,
+        checksum: int,
+        attributes: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.length = length
+        self.leader_epoch = leader_epoch
+        self.magic = magic
+        self.checksum = checksum
+        self.attributes = attributes
+        self.last_offset_delta = last_offset_delta
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max_timestamp
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.record_count = record_count
 
     @property
     def size(self) -> int:
@@ -98,7 +125,26 @@ class BatchHeader(NamedTuple):
 
 def parse(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at position; the caller has checked that 61 bytes are there."""
-    return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if cython.compiled:
+        data = cython.declare(cython.const[cython.uchar][::1], buffer)
+        assert 0 <= position <= data.shape[0] - HEADER_BYTES
+        start = cython.declare(cython.p_const_uchar, cython.address(data[position]))
+        header = cython.declare(BatchHeader, BatchHeader.__new__(BatchHeader))
+        header.base_offset = load_int64(start)
+        header.length = load_int32(start + 8)
+        header.leader_epoch = load_int32(start + 12)
+        header.magic = cython.cast(cython.schar, start[16])
+        header.checksum = load_uint32(start + 17)
+        header.attributes = load_int16(start + 21)
+        header.last_offset_delta = load_int32(start + 23)
+        header.base_timestamp = load_int64(start + 27)
+        header.max_timestamp = load_int64(start + 35)
+        header.producer_id = load_int64(start + 43)
+        header.producer_epoch = load_int16(start + 51)
+        header.base_sequence = load_int32(start + 53)
+        header.record_count = load_int32(start + 57)
+        return header
+    return BatchHeader(*_HEADER.unpack_from(buffer, position))
 
 
 def checked(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -106,7 +152,7 @@ def checked(buffer: Buffer, position: int = 0) -> BatchHeader:
     available = len(buffer) - position
     if available < HEADER_BYTES:
         raise InvalidBatchError("read record batch", f"{available} bytes are less than a header")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = parse(buffer, position)
     if header.magic != MAGIC:
         raise InvalidBatchError(
             "read record batch",
@@ -151,8 +197,14 @@ def patch(buffer: bytearray | memoryview, position: int, base_offset: int) -> No
 
     The leader epoch is always 0: one node never elects another leader.
     """
-    _OFFSET.pack_into(buffer, position, base_offset)
-    _INT32.pack_into(buffer, position + 12, 0)
+    if cython.compiled:
+        data = cython.declare(cython.uchar[::1], buffer)
+        assert 0 <= position <= data.shape[0] - HEADER_BYTES
+        store_int64(cython.address(data[position]), base_offset)
+        store_int32(cython.address(data[position + 12]), 0)
+    else:
+        _OFFSET.pack_into(buffer, position, base_offset)
+        _INT32.pack_into(buffer, position + 12, 0)
 
 
 def stamp_append_time(buffer: bytearray | memoryview, position: int, timestamp: int) -> None:

@@ -3,6 +3,8 @@
 Reading stops while the client owes us reading (its answers pile up), while it has too many requests
 in flight, or while its next large frame has no room; it goes on by itself afterwards. A connection
 that stalls in the middle of a frame is closed.
+
+This module may run compiled (setup.py), with the C types that stand in connection.pxd.
 """
 
 from __future__ import annotations
@@ -44,9 +46,7 @@ class Handler(Protocol):
 class PendingAnswer:
     """A place in the order of answers."""
 
-    __slots__ = ("connection", "parts", "size")
-
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Pump) -> None:
         self.connection = connection
         self.parts: Sequence[Part] | None = None
         self.size = 0
@@ -69,7 +69,7 @@ class Connections:
         self.clock = clock
         self.limit = limit
         self.memory = FrameMemory()
-        self.open: set[Connection] = set()
+        self.open: set[Pump] = set()
         self.stopping = False
         self._changed = asyncio.Event()
 
@@ -91,7 +91,7 @@ class Connections:
             connection.close_if_stalled(now)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Pump:
     """See the module."""
 
     def __init__(self, connections: Connections) -> None:
@@ -108,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._progress = (0, 0, False)
         self._flush_scheduled = False
         self._loop = asyncio.get_running_loop()
+        self._call_soon = self._loop.call_soon
 
     # -- from the loop
 
@@ -128,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         descriptor = transport.get_extra_info("socket").fileno()
         try:
-            self._outbox = Outbox(self._loop, descriptor, self._progressed, self.abort)
+            self._outbox = Outbox(self._loop, descriptor, self.progressed, self.abort)
         except OSError as error:
             _log.warning("%s refused: %s", self._peer.remote, error)
             transport.abort()
@@ -155,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames.received(nbytes)
         self._handle_frames()
 
-    def _progressed(self) -> None:
+    def progressed(self) -> None:
         """The client has taken some of its answers."""
         self._moved_at = self._connections.clock.monotonic()
         if self._outbox is not None and self._outbox.waiting_bytes == 0:
@@ -168,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         frames, answers = self._frames, self._answers
         handle = self._connections.handler.handle
         try:
-            while len(answers) < REQUESTS_IN_FLIGHT_MAX and not self._blocked:
+            while len(answers) < REQUESTS_IN_FLIGHT_MAX and not self._blocked():
                 frame = frames.next_frame()
                 if frame is None:
                     self._reserve_memory()
@@ -194,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Called only when the length of the frame that comes next has been found acceptable.
         """
-        wanted = self._frames.wanted
+        wanted = self._frames.wanted()
         if self._reserved and self._reserved != wanted:
             self._frames.shrink()
             self._release_memory()
@@ -222,9 +223,9 @@ class Connection(asyncio.BufferedProtocol):
         """Read only while what is read can be handled."""
         if self._transport is None:
             return
-        waits_for_memory = self._frames.wanted > RECEIVE_BUFFER_BYTES_KEPT and not self._reserved
+        waits_for_memory = self._frames.wanted() > RECEIVE_BUFFER_BYTES_KEPT and not self._reserved
         should_read = not (
-            self._blocked or waits_for_memory or len(self._answers) >= REQUESTS_IN_FLIGHT_MAX
+            self._blocked() or waits_for_memory or len(self._answers) >= REQUESTS_IN_FLIGHT_MAX
         )
         if should_read != self._reading:
             self._reading = should_read
@@ -240,27 +241,30 @@ class Connection(asyncio.BufferedProtocol):
         """Send every answer whose turn it is, once for all that become ready in this turn."""
         if len(self._answers) > 1:
             # Of requests that were pipelined, what is ready and not sent counts as if it were.
-            answer.size = sum(map(len, answer.parts or ()))
+            for part in answer.parts or ():
+                answer.size += len(part)
             self._ready_bytes += answer.size
         if not self._flush_scheduled and self._answers and self._answers[0] is answer:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+            self._call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what is ready, up to the first answer that is not."""
         self._flush_scheduled = False
         answers = self._answers
         waited = (
             len(answers) >= REQUESTS_IN_FLIGHT_MAX or self._ready_bytes > WRITE_BUFFER_BYTES_MAX
         )
         parts: list[Part] = []
-        while answers and answers[0].parts is not None:
-            answer = answers.popleft()
-            parts += answer.parts or ()
+        while answers:
+            answer = answers[0]
+            if answer.parts is None:
+                break
+            answers.popleft()
+            parts += answer.parts
             self._ready_bytes -= answer.size
         if self._outbox is not None and parts:
-            if len(parts) > 1 and sum(map(len, parts)) < JOIN_BYTES_MAX:
-                parts = _joined(parts)
-            self._outbox.send(parts)
+            self._outbox.send(_joined(parts) if len(parts) > 1 else parts)
             self._update_reading()
         self._connections.changed()
         if waited:
@@ -271,7 +275,6 @@ class Connection(asyncio.BufferedProtocol):
         """Whether every request has been answered, and the answers have been sent."""
         return not self._answers and (self._outbox is None or self._outbox.waiting_bytes == 0)
 
-    @property
     def _blocked(self) -> bool:
         """Whether requests wait unread: the server stops, or the client does not take its answers."""
         if self._connections.stopping:
@@ -286,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
     def close_if_stalled(self, now: float) -> None:
         """Close a half-open or idle connection, or one that sends a frame byte by byte."""
         frames = self._frames
-        pending = frames.pending
+        pending = frames.pending()
         # Whole frames, large pieces, the begin of a frame: everything else is no progress.
         progress = (frames.total - pending, frames.total // FRAME_PROGRESS_BYTES_MIN, pending > 0)
         if progress != self._progress:
@@ -318,5 +321,13 @@ class Connection(asyncio.BufferedProtocol):
 
 def _joined(parts: list[Part]) -> list[Part]:
     """Small answers as one buffer, unless a file is among them."""
-    buffers: list[Buffer] = [part for part in parts if not isinstance(part, FileSlice)]
-    return [b"".join(buffers)] if len(buffers) == len(parts) else parts
+    size = 0
+    for part in parts:
+        size += len(part)
+        if size > JOIN_BYTES_MAX or isinstance(part, FileSlice):
+            return parts
+    return [b"".join(cast(list[Buffer], parts))]
+
+
+class Connection(Pump, asyncio.BufferedProtocol):
+    """A pump as the loop knows it: bytes come into a buffer that we choose."""

@@ -3,11 +3,15 @@
 The buffer is handed out to be received into, and frames are views of it: nothing is copied, and a
 frame is valid until the next call. It starts small, grows to what its client sends, and is given back
 after an unusually large frame.
+
+This module may run compiled (setup.py), with the C types that stand in framing.pxd.
 """
 
 from __future__ import annotations
 
 from struct import Struct
+
+import cython
 
 from penstock.errors import PenstockError
 from penstock.limits import (
@@ -16,6 +20,9 @@ from penstock.limits import (
     RECEIVE_BUFFER_BYTES_KEPT,
     RECEIVE_BUFFER_BYTES_MIN,
 )
+
+if cython.compiled:
+    from cython.cimports.penstock.bigendian import load_int32
 
 _LENGTH = Struct(">i")
 _LENGTH_BYTES = 4
@@ -41,8 +48,6 @@ class FrameError(PenstockError):
 class FrameBuffer:
     """Bytes received and not yet taken."""
 
-    __slots__ = ("_buffer", "_end", "_start", "_view", "total", "trusted")
-
     def __init__(self) -> None:
         self._buffer = bytearray(RECEIVE_BUFFER_BYTES_MIN)
         self._view = memoryview(self._buffer)
@@ -53,18 +58,21 @@ class FrameBuffer:
         self.trusted = False
         """Set once the peer has sent a well-formed request: larger frames may follow."""
 
-    @property
     def pending(self) -> int:
         """Bytes that are not taken yet; when every whole frame is, those of one that has begun."""
         return self._end - self._start
 
-    @property
     def wanted(self) -> int:
         """Bytes of the frame that is being received, its length included; 0 if not known yet."""
         if self._end - self._start < _LENGTH_BYTES:
             return 0
-        size: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
-        return size + _LENGTH_BYTES
+        return self._length() + _LENGTH_BYTES
+
+    def _length(self) -> int:
+        """What the four bytes at the start say; the caller knows that they are there."""
+        if cython.compiled:
+            return load_int32(cython.cast(cython.p_uchar, self._buffer) + self._start)
+        return int(_LENGTH.unpack_from(self._buffer, self._start)[0])
 
     def space(self) -> memoryview:
         """Where to receive: room for the rest of the frame, or for a few more."""
@@ -72,8 +80,8 @@ class FrameBuffer:
             self._start = self._end = 0
             return self._view
         # A large frame gets room as it arrives: to announce one must not cost more than its bytes.
-        arrived = max(4 * self.pending, RECEIVE_BUFFER_BYTES_KEPT)
-        need = max(min(self.wanted, arrived), RECEIVE_BUFFER_BYTES_MIN)
+        arrived = max(4 * self.pending(), RECEIVE_BUFFER_BYTES_KEPT)
+        need = max(min(self.wanted(), arrived), RECEIVE_BUFFER_BYTES_MIN)
         if need > len(self._buffer):
             self._move_to(bytearray(_rounded(need)))
         elif self._start + need > len(self._buffer):
@@ -90,7 +98,7 @@ class FrameBuffer:
     def shrink(self) -> None:
         """Give an unusually large buffer back, now and not when more comes: that may be never."""
         if len(self._buffer) > RECEIVE_BUFFER_BYTES_KEPT:
-            self._move_to(bytearray(_rounded(max(self.pending, RECEIVE_BUFFER_BYTES_MIN))))
+            self._move_to(bytearray(_rounded(max(self.pending(), RECEIVE_BUFFER_BYTES_MIN))))
 
     def received(self, count: int) -> None:
         """So many bytes were put into the space."""
@@ -106,7 +114,7 @@ class FrameBuffer:
         available = self._end - self._start
         if available < _LENGTH_BYTES:
             return None
-        size: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
+        size = self._length()
         if not 0 <= size <= (FRAME_BYTES_MAX if self.trusted else FIRST_FRAME_BYTES_MAX):
             raise self._refused(size)
         if available < size + _LENGTH_BYTES:

@@ -2,6 +2,8 @@
 
 Answers go straight to the socket; what it does not take waits here until it does. The loop's own
 transport only reads: it could not send a file, and a socket has one writer.
+
+This module may run compiled (setup.py), with the C types that stand in outbox.pxd.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from penstock.files import Buffer, FileSlice
 
@@ -39,19 +41,35 @@ class Outbox:
         self._loop = loop
         self._socket = socket.socket(fileno=socket.dup(connected))
         self._socket.setblocking(False)
+        self._send = self._socket.send
         self._parts: deque[Part] = deque()
         self._progressed = progressed
         self._broken = broken
         self._watching = False
         self.waiting_bytes = 0
 
-    def send(self, parts: Sequence[Part]) -> None:
+    def send(self, parts: list[Part]) -> None:
         """Send parts after everything that waits."""
+        if len(parts) == 1 and not self._watching and self._sent_whole(parts[0]):
+            return
         self._parts.extend(parts)
         if self._watching:
             self.waiting_bytes += sum(map(len, parts))
         else:
             self._pump()
+
+    def _sent_whole(self, part: Part) -> bool:
+        """Try to send one buffer at once, as is nearly always possible."""
+        if isinstance(part, FileSlice):
+            return False
+        try:
+            sent = self._send(part)
+        except OSError:
+            return False  # what is wrong shows again when it is tried in order
+        if sent < len(part):
+            self._parts.append(memoryview(part)[sent:])
+            self._pump()
+        return True
 
     def _pump(self) -> None:
         """Send until all is sent or the socket takes no more."""

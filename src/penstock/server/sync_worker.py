@@ -1,3 +1,4 @@
+# cython: annotation_typing=True
 """Syncs files on a thread that never waits for the interpreter.
 
 A busy loop holds the interpreter lock nearly all the time: a thread that needs it before and after

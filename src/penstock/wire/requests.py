@@ -4,20 +4,24 @@ Every read is checked against the bytes that are left, and every array count too
 allocated for it. Flexible versions write lengths as unsigned varints plus one, and end each structure
 with tagged fields.
 
-This module is written in Cython's pure-Python mode: it runs as it is, and compiled it is several
-times as fast. Compiled, `Reader` is a C structure; the annotations say how.
+This module may run compiled (setup.py), with the C types that stand in requests.pxd; it is plain Python
+either way.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import cython
 
-from penstock.wire.primitives import MalformedRequestError
+from penstock.limits import TOPIC_KEYS_KEPT
+from penstock.wire.primitives import MalformedRequestError, array_start, string
+
+if cython.compiled:
+    from cython.cimports.penstock.bigendian import load_int16, load_int32, load_int64
 
 PRODUCE_FLEXIBLE_FROM = 9
 PRODUCE_TOPIC_ID_FROM = 13
@@ -27,7 +31,6 @@ FETCH_TOPIC_ID_FROM = 13
 NO_SESSION = 0
 FINAL_EPOCH = -1
 
-_INT8 = Struct(">b")
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
@@ -47,70 +50,113 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
-class ProduceRequest(NamedTuple):
+class ProduceRequest:
     """Batches by topic and partition; the batches are views of the request."""
 
-    acks: int
-    topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]]
+    def __init__(self, acks: int) -> None:
+        self.acks = acks
+        self.topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
 
 
-@dataclass(slots=True)
 class FetchPartition:
     """What a client wants of a partition, and what it was last told."""
 
-    offset: int
-    max_bytes: int
-    leader_epoch: int
-    told_high_watermark: int = -1
-    told_start_offset: int = -1
+    def __init__(self, offset: int, max_bytes: int, leader_epoch: int) -> None:
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.leader_epoch = leader_epoch
+        self.told_high_watermark = -1
+        self.told_start_offset = -1
 
 
-class FetchRequest(NamedTuple):
+class FetchRequest:
     """What a client asks for."""
 
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    session_id: int
-    session_epoch: int
-    partitions: dict[PartitionKey, FetchPartition]
-    forgotten: list[PartitionKey]
+    def __init__(self, max_wait_ms: int, min_bytes: int, max_bytes: int) -> None:
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.session_id = NO_SESSION
+        self.session_epoch = FINAL_EPOCH
+        self.partitions: dict[PartitionKey, FetchPartition] = {}
+        self.forgotten: list[PartitionKey] = []
 
 
-@cython.final
-@cython.cclass
-class Reader:
-    """A position in a request's body."""
+# How topics were named lately, by the bytes of the name or id: nearly every request names one of few.
+_topics_by_name: dict[bytes, TopicKey] = {}
+_topics_by_id: dict[bytes, TopicKey] = {}
 
-    buffer: object
-    data: cython.const[cython.uchar][::1]  # type: ignore[valid-type]
-    position: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    flexible: cython.bint
 
-    def __init__(self, buffer: Any, position: int, flexible: bool) -> None:
+def _topic_key(data: bytes, by_id: bool) -> TopicKey:
+    known = _topics_by_id if by_id else _topics_by_name
+    if len(known) >= TOPIC_KEYS_KEPT:
+        known.clear()
+    try:
+        key = TopicKey("", UUID(bytes=data)) if by_id else TopicKey(data.decode(), None)
+    except UnicodeDecodeError:
+        raise MalformedRequestError("text that is not UTF-8") from None
+    known[data] = key
+    return key
+
+
+@lru_cache(maxsize=TOPIC_KEYS_KEPT)
+def topic_start(key: TopicKey, partitions: int, flexible: bool) -> bytes:
+    """How an answer about so many partitions of a topic begins: its name or id, and the number."""
+    name = string(key.name, flexible=flexible) if key.id is None else key.id.bytes
+    return name + array_start(partitions, flexible=flexible)
+
+
+class _Reader:
+    """A position in a request."""
+
+    def __init__(self, buffer: memoryview, position: int, flexible: bool) -> None:
         self.buffer = buffer
         self.data = buffer
         self.position = position
         self.end = len(buffer)
         self.flexible = flexible
 
-    @cython.ccall
-    def number(self, layout: object, size: cython.Py_ssize_t) -> object:
-        """A signed integer of fixed size."""
+    def need(self, size: int) -> bool:
+        """Check that so many bytes are left."""
         if self.end - self.position < size:
             raise MalformedRequestError("it ends in the middle of a number")
-        value = layout.unpack_from(self.buffer, self.position)[0]  # type: ignore[attr-defined]
-        self.position += size
-        return value
+        return True
 
-    @cython.ccall
-    @cython.exceptval(check=True)
-    def varint(self) -> cython.Py_ssize_t:
+    def int8(self) -> int:
+        """A signed byte."""
+        self.need(1)
+        value = self.data[self.position]
+        self.position += 1
+        return value - 256 if value > 127 else value
+
+    def int16(self) -> int:
+        """A signed integer of two bytes."""
+        self.need(2)
+        self.position += 2
+        if cython.compiled:
+            return load_int16(cython.address(self.data[self.position - 2]))
+        return int(_INT16.unpack_from(self.buffer, self.position - 2)[0])
+
+    def int32(self) -> int:
+        """A signed integer of four bytes."""
+        self.need(4)
+        self.position += 4
+        if cython.compiled:
+            return load_int32(cython.address(self.data[self.position - 4]))
+        return int(_INT32.unpack_from(self.buffer, self.position - 4)[0])
+
+    def int64(self) -> int:
+        """A signed integer of eight bytes."""
+        self.need(8)
+        self.position += 8
+        if cython.compiled:
+            return load_int64(cython.address(self.data[self.position - 8]))
+        return int(_INT64.unpack_from(self.buffer, self.position - 8)[0])
+
+    def varint(self) -> int:
         """An unsigned varint of at most five bytes."""
-        value: cython.Py_ssize_t = 0
-        part: cython.Py_ssize_t
-        shift: cython.int = 0
+        value = 0
+        shift = 0
         while True:
             if self.position >= self.end or shift > 28:
                 raise MalformedRequestError("a varint does not end")
@@ -121,137 +167,116 @@ class Reader:
                 return value
             shift += 7
 
-    @cython.ccall
-    def take(self, size: cython.Py_ssize_t) -> object:
+    def take(self, size: int) -> memoryview:
         """The next size bytes, not copied."""
-        start: cython.Py_ssize_t = self.position
+        start = self.position
         if size < 0 or size > self.end - start:
             raise MalformedRequestError(f"a field of {size} bytes does not fit")
         self.position = start + size
-        return self.buffer[start : start + size]  # type: ignore[index]
+        return self.buffer[start : start + size]
 
-    @cython.ccall
-    def nullable_bytes(self) -> object:
+    def nullable_bytes(self) -> memoryview | None:
         """Bytes, or None."""
-        size: cython.Py_ssize_t
-        size = self.varint() - 1 if self.flexible else self.number(_INT32, 4)
+        size = self.varint() - 1 if self.flexible else self.int32()
         return None if size == -1 else self.take(size)
 
-    @cython.ccall
-    def nullable_string(self) -> object:
-        """Text, or None."""
-        size: cython.Py_ssize_t
-        size = self.varint() - 1 if self.flexible else self.number(_INT16, 2)
-        if size == -1:
-            return None
-        try:
-            return str(self.take(size), "utf-8")  # type: ignore[call-overload]
-        except UnicodeDecodeError:
-            raise MalformedRequestError("text that is not UTF-8") from None
+    def nullable_string(self) -> memoryview | None:
+        """The bytes of a text, or None."""
+        size = self.varint() - 1 if self.flexible else self.int16()
+        return None if size == -1 else self.take(size)
 
-    @cython.ccall
-    def topic(self, by_id: cython.bint) -> object:
+    def topic(self, by_id: bool) -> TopicKey:
         """How a topic is named."""
-        if by_id:
-            return TopicKey("", UUID(bytes=bytes(self.take(16))))  # type: ignore[call-overload]
-        name = self.nullable_string()
-        if name is None:
+        data = self.take(16) if by_id else self.nullable_string()
+        if data is None:
             raise MalformedRequestError("null where a topic's name must be")
-        return TopicKey(name, None)  # type: ignore[arg-type]
+        raw = bytes(data)
+        return (_topics_by_id if by_id else _topics_by_name).get(raw) or _topic_key(raw, by_id)
 
-    @cython.ccall
-    @cython.exceptval(check=True)
-    def count(self) -> cython.Py_ssize_t:
+    def count(self) -> int:
         """The length of an array; null counts as empty. Every element takes a byte at least."""
-        count: cython.Py_ssize_t
-        count = self.varint() - 1 if self.flexible else self.number(_INT32, 4)
+        count = self.varint() - 1 if self.flexible else self.int32()
         if count > self.end - self.position:
             raise MalformedRequestError(f"an array of {count} elements does not fit")
         return max(count, 0)
 
-    @cython.ccall
-    def skip_tags(self) -> object:
+    def skip_tags(self) -> None:
         """Pass over the tagged fields at the end of a structure, if there can be any."""
         if self.flexible:
             for _ in range(self.varint()):
                 self.varint()
                 self.take(self.varint())
-        return None
 
 
 def skip_header_tags(frame: memoryview, position: int) -> int:
     """The position after the tagged fields that end a flexible request's header."""
-    reader: Reader = Reader(frame, position, True)
+    reader = _Reader(frame, position, True)
     reader.skip_tags()
-    return reader.position  # type: ignore[no-any-return]
+    return reader.position
 
 
-def parse_produce(body: memoryview, version: int) -> ProduceRequest:
-    """Read a Produce request.
+def parse_produce(frame: memoryview, version: int, position: int = 0) -> ProduceRequest:
+    """Read a Produce request whose body begins at position.
 
     Transactional id (nullable string), int16 acks, int32 timeout, topics [name or id; partitions
     [int32 number, records (nullable bytes)]].
     """
-    reader: Reader = Reader(body, 0, version >= PRODUCE_FLEXIBLE_FROM)
-    by_id: cython.bint = version >= PRODUCE_TOPIC_ID_FROM
+    reader = _Reader(frame, position, version >= PRODUCE_FLEXIBLE_FROM)
+    by_id = version >= PRODUCE_TOPIC_ID_FROM
     reader.nullable_string()  # transactional id: batches that need it are refused one by one
-    acks = reader.number(_INT16, 2)
-    reader.number(_INT32, 4)  # timeout: a commit round takes milliseconds or fails
-    topics: list[Any] = []
+    request = ProduceRequest(reader.int16())
+    reader.int32()  # timeout: a commit round takes milliseconds or fails
     for _ in range(reader.count()):
         key = reader.topic(by_id)
-        partitions: list[Any] = []
+        partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(reader.count()):
-            number = reader.number(_INT32, 4)
+            number = reader.int32()
             partitions.append((number, reader.nullable_bytes()))
             reader.skip_tags()
         reader.skip_tags()
-        topics.append((key, partitions))
-    return ProduceRequest(acks, topics)  # type: ignore[arg-type]
+        request.topics.append((key, partitions))
+    return request
 
 
-def parse_fetch(body: memoryview, version: int) -> FetchRequest:
-    """Read a Fetch request.
+def parse_fetch(frame: memoryview, version: int, position: int = 0) -> FetchRequest:
+    """Read a Fetch request whose body begins at position.
 
     Int32 replica id (until v14), int32 max wait, int32 min bytes, int32 max bytes, int8 isolation,
     from v7 int32 session id and int32 session epoch, topics [name or id; partitions], from v7
     forgotten topics [name or id, [int32 number]], from v11 rack id (not read).
     """
-    reader: Reader = Reader(body, 0, version >= FETCH_FLEXIBLE_FROM)
-    by_id: cython.bint = version >= FETCH_TOPIC_ID_FROM
+    reader = _Reader(frame, position, version >= FETCH_FLEXIBLE_FROM)
+    by_id = version >= FETCH_TOPIC_ID_FROM
     if version <= 14:
-        reader.number(_INT32, 4)
-    limits = (reader.number(_INT32, 4), reader.number(_INT32, 4), reader.number(_INT32, 4))
-    reader.number(_INT8, 1)  # isolation: without transactions both levels read to the same end
-    session_id: Any = NO_SESSION
-    session_epoch: Any = FINAL_EPOCH
+        reader.int32()
+    request = FetchRequest(reader.int32(), reader.int32(), reader.int32())
+    reader.int8()  # isolation: without transactions both levels read to the same end
     if version >= 7:
-        session_id, session_epoch = reader.number(_INT32, 4), reader.number(_INT32, 4)
-    partitions: dict[Any, Any] = {}
+        request.session_id = reader.int32()
+        request.session_epoch = reader.int32()
     for _ in range(reader.count()):
         key = reader.topic(by_id)
         for _ in range(reader.count()):
-            number = reader.number(_INT32, 4)
-            partitions[PartitionKey(key, number)] = _fetch_partition(reader, version)  # type: ignore[arg-type]
+            number = reader.int32()
+            request.partitions[PartitionKey(key, number)] = _fetch_partition(reader, version)
         reader.skip_tags()
-    forgotten: list[Any] = []
     if version >= 7:
         for _ in range(reader.count()):
             key = reader.topic(by_id)
             for _ in range(reader.count()):
-                forgotten.append(PartitionKey(key, reader.number(_INT32, 4)))  # type: ignore[arg-type]
+                request.forgotten.append(PartitionKey(key, reader.int32()))
             reader.skip_tags()
-    return FetchRequest(*limits, session_id, session_epoch, partitions, forgotten)  # type: ignore[arg-type]
+    return request
 
 
-def _fetch_partition(reader: Reader, version: int) -> FetchPartition:
+def _fetch_partition(reader: _Reader, version: int) -> FetchPartition:
     """Leader epoch (v9), int64 offset, last fetched epoch (v12), int64 start (v5), max bytes."""
-    leader_epoch = reader.number(_INT32, 4) if version >= 9 else -1
-    offset = reader.number(_INT64, 8)
+    leader_epoch = reader.int32() if version >= 9 else -1
+    offset = reader.int64()
     if version >= 12:
-        reader.number(_INT32, 4)  # last fetched epoch: one leader never diverges
+        reader.int32()  # last fetched epoch: one leader never diverges
     if version >= 5:
-        reader.number(_INT64, 8)  # a follower's start offset
-    max_bytes = reader.number(_INT32, 4)
+        reader.int64()  # a follower's start offset
+    max_bytes = reader.int32()
     reader.skip_tags()
-    return FetchPartition(offset, max_bytes, leader_epoch)  # type: ignore[arg-type]
+    return FetchPartition(offset, max_bytes, leader_epoch)

@@ -132,7 +132,7 @@ class Exchange:
     def append(self, topic: Topic, *timestamps: int, partition: int = 0) -> None:
         """One batch with a record for each time, durable."""
         batch = encode([NewRecord(b"v", None, timestamp) for timestamp in timestamps])
-        self.broker.append(topic, topic.partition(partition), batch)
+        self.broker.appender.append(topic, topic.partition(partition), batch)
         self.drain()
 
 

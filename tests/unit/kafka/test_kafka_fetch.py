@@ -42,7 +42,7 @@ def fetch_request(*offsets: int, topic: str = "a", **fields: Any) -> Any:
 def append(exchange: Exchange, partition: int, *values: bytes) -> None:
     topic = exchange.broker.topic("a")
     records = [NewRecord(value, timestamp=NOW) for value in values]
-    exchange.broker.append(topic, topic.partition(partition), encode(records))
+    exchange.broker.appender.append(topic, topic.partition(partition), encode(records))
 
 
 def answered(slot: Slot, exchange: Exchange) -> Any:

@@ -103,7 +103,9 @@ class TestListOffsets:
 
     def test_only_what_is_durable(self, filled: Exchange) -> None:
         topic = filled.broker.topic("a")
-        filled.broker.append(topic, topic.partition(0), encode([NewRecord(b"", None, NOW + 2000)]))
+        filled.broker.appender.append(
+            topic, topic.partition(0), encode([NewRecord(b"", None, NOW + 2000)])
+        )
         asked = {LATEST: 10, MAX_TIMESTAMP: 7, NOW + 2000: -1}
         for timestamp, offset in asked.items():
             wanted = request(timestamp)

@@ -17,7 +17,7 @@ from penstock.record.encode import NewRecord, encode
 def store(log: Log, topic: Topic, batch: bytearray) -> None:
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     fix_batch_checksum(batch)
-    log.broker.append(topic, topic.partition(0), batch)
+    log.broker.appender.append(topic, topic.partition(0), batch)
     log.commit()
 
 

@@ -1,0 +1,25 @@
+# The C types of appending.py, for the compiled build.
+cimport cython
+
+from penstock.broker.topic cimport Topic
+from penstock.log.partition cimport Partition
+from penstock.record.batch cimport BatchHeader, checked, parse
+
+
+cdef class Appended:
+    cdef public long long base_offset
+    cdef public long long append_time
+
+
+cdef class Appender:
+    cdef object _commit
+    cdef object _space
+    cdef object _clock
+
+    @cython.locals(header=BatchHeader, base_offset=cython.longlong)
+    cpdef Appended append(self, Topic topic, Partition partition, data)
+    cdef _check_timestamp(self, Topic topic, BatchHeader header)
+
+
+@cython.locals(count=cython.longlong)
+cdef _check_batch(Topic topic, BatchHeader header, long long size)

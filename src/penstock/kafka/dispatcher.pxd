@@ -1,0 +1,13 @@
+# The C types of dispatcher.py, for the compiled build.
+cimport cython
+
+from penstock.kafka.call cimport Call
+
+
+cdef class Dispatcher:
+    cdef object _context
+
+    @cython.locals(
+        key=int, version=int, correlation_id=int, client_id_bytes=Py_ssize_t, position=Py_ssize_t, call=Call
+    )
+    cpdef handle(self, frame, peer, answer)

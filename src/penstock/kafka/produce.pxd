@@ -1,0 +1,32 @@
+# The C types of produce.py, for the compiled build.
+cimport cython
+
+from penstock.broker.appending cimport Appended, Appender
+from penstock.broker.topic cimport Topic
+from penstock.kafka.call cimport Call
+from penstock.log.partition cimport Partition
+from penstock.wire.requests cimport ProduceRequest, parse_produce
+
+cdef long long _NONE
+
+
+cdef class Result:
+    cdef public long long number
+    cdef public long long code
+    cdef public object message
+    cdef public long long base_offset
+    cdef public long long append_time
+    cdef public Partition partition
+
+
+@cython.locals(request=ProduceRequest, acks=cython.longlong, must_sync=bint, result=Result)
+cpdef handle(Call call)
+
+@cython.locals(topic=Topic, partition=Partition, appender=Appender, appended=Appended)
+cdef Result _append(Call call, key, long long number, records, long long acks)
+
+@cython.locals(version=int, flexible=bint)
+cpdef _answer(Call call, list topics)
+
+@cython.locals(partition=Partition, start_offset=cython.longlong)
+cdef bytes _encode(Result result, int version, bint flexible)

@@ -1,0 +1,49 @@
+# The C types of partition.py, for the compiled build.
+cimport cython
+
+from penstock.log.segment cimport Segment
+from penstock.record.batch cimport BatchHeader
+
+
+cdef class DurablePoint:
+    cdef public long long offset
+    cdef public Segment segment
+    cdef public long long position
+    cdef public long long max_timestamp
+    cdef public long long max_timestamp_offset
+
+
+cdef class Partition:
+    cdef public object identity
+    cdef public object topic
+    cdef public object folder
+    cdef public object observer
+    cdef public list segments
+    cdef public long long start_offset
+    cdef public set watchers
+    cdef public object offline
+    cdef object _settings
+    cdef public bint synced
+    cdef public long long durable_offset
+    cdef long long _segment_bytes
+    cdef long long _segment_ms
+    cdef object _files
+    cdef list _base_offsets
+    cdef list _sealed
+    cdef bint _folder_dirty
+    cdef long long _checkpointed_bytes
+    cdef long long _checkpointed_batches
+    cdef Segment _active
+    cdef DurablePoint _durable
+    cdef list _recent_points
+
+    @cython.locals(active=Segment, base_offset=cython.longlong)
+    cpdef long long append(self, BatchHeader header, data) except? -1
+    cdef bint _must_roll(self, Segment active, BatchHeader header)
+    cdef bint _checkpoint_due(self)
+    cdef DurablePoint _point(self)
+    @cython.locals(old=DurablePoint, same=bint, added=cython.longlong)
+    cdef _advance(self, DurablePoint point)
+    @cython.locals(point=DurablePoint)
+    cpdef DurablePoint commit_point(self, long long offset)
+    cpdef long long readable_bytes(self, Segment segment)

@@ -1,0 +1,48 @@
+# The C types of connection.py, for the compiled build.
+cimport cython
+
+from penstock.server.framing cimport FrameBuffer
+from penstock.server.outbox cimport Outbox
+
+
+cdef class PendingAnswer:
+    cdef Pump connection
+    cdef object parts
+    cdef Py_ssize_t size
+
+    cpdef fill(self, parts)
+
+
+cdef class Pump:
+    cdef object _connections
+    cdef FrameBuffer _frames
+    cdef object _answers
+    cdef object _transport
+    cdef object _peer
+    cdef Outbox _outbox
+    cdef bint _reading
+    cdef long long _reserved
+    cdef long long _ready_bytes
+    cdef double _moved_at
+    cdef tuple _progress
+    cdef bint _flush_scheduled
+    cdef object _loop
+    cdef object _call_soon
+
+    cpdef get_buffer(self, sizehint)
+    cpdef buffer_updated(self, Py_ssize_t nbytes)
+    @cython.locals(frames=FrameBuffer, answer=PendingAnswer)
+    cdef _handle_frames(self)
+    @cython.locals(wanted=Py_ssize_t)
+    cdef _reserve_memory(self)
+    @cython.locals(waits_for_memory=bint, should_read=bint)
+    cdef _update_reading(self)
+    @cython.locals(head=PendingAnswer)
+    cdef answer_ready(self, PendingAnswer answer)
+    @cython.locals(answer=PendingAnswer, waited=bint, parts=list)
+    cpdef flush(self)
+    cdef bint _blocked(self) except -1
+
+
+@cython.locals(size=Py_ssize_t)
+cdef list _joined(list parts)

@@ -1,0 +1,20 @@
+# The C types of framing.py, for the compiled build.
+cimport cython
+
+
+cdef class FrameBuffer:
+    cdef bytearray _buffer
+    cdef object _view
+    cdef Py_ssize_t _start
+    cdef Py_ssize_t _end
+    cdef public long long total
+    cdef public bint trusted
+
+    cpdef Py_ssize_t pending(self)
+    cpdef Py_ssize_t wanted(self)
+    cdef Py_ssize_t _length(self)
+    @cython.locals(arrived=Py_ssize_t, need=Py_ssize_t)
+    cpdef space(self)
+    cpdef received(self, Py_ssize_t count)
+    @cython.locals(available=Py_ssize_t, size=Py_ssize_t, begin=Py_ssize_t)
+    cpdef next_frame(self)
