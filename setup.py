@@ -16,6 +16,7 @@ COMPILED = (
     "penstock.kafka.dispatcher",
     "penstock.kafka.fetch",
     "penstock.kafka.produce",
+    "penstock.log.commit",
     "penstock.log.partition",
     "penstock.log.reading",
     "penstock.log.segment",

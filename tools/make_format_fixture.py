@@ -22,7 +22,6 @@ from typing import Any, Final
 from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
 from penstock.files import OsFiles
-from penstock.log.commit import Done, Job
 from penstock.log.store import FORMAT_VERSION, LogStore
 from penstock.record.batch import parse, patch
 from penstock.record.encode import NewRecord, encode
@@ -41,7 +40,7 @@ class Folder:
         self.data = data
         self.clock = ManualClock()
         self._turns: list[Callable[[], None]] = []
-        self._jobs: list[tuple[Job, Done]] = []
+        self._jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         data.mkdir(parents=True)
         self._store = LogStore(
             OsFiles(),

@@ -7,6 +7,8 @@ for the next one, so that batching grows with the load and an idle log answers a
 
 The loop builds a round and finishes it; only the syncing in between runs on a thread. Nearly every
 round has nothing but files to sync (`sync`); one that must also write something is a job (`run`).
+
+This module may run compiled (setup.py), with the C types that stand in commit.pxd.
 """
 
 from __future__ import annotations
@@ -15,21 +17,24 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from penstock.files import File, Files, SyncAllError, sync_all
+from penstock.files import File, Files
 from penstock.limits import SYNC_ONE_BY_ONE_MAX
-from penstock.log.partition import Partition, PendingCheckpoint, Round, write_checkpoint
+from penstock.log.commit_job import CommitJob, Outcome
+from penstock.log.partition import Partition, Round
 from penstock.log.positions import PartitionId, Position, Positions
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
-Job = Callable[[], "Outcome"]
-Done = Callable[["Outcome"], None]
+Defer = Callable[[Callable[[], None]], object]
 SyncsDone = Callable[[Sequence[OSError | None]], None]
 SyncFiles = Callable[[Sequence[File], bool, SyncsDone], None]
-"""Sync files each by itself, or together by one sync of their file system (then one error tells)."""
-_T = TypeVar("_T")
+"""Sync files each by itself, or together by one sync of their file system.
+
+Reports an error or None for each, one for all together, and nothing at all if all went well.
+"""
 
 
 class Run(Protocol):
@@ -38,19 +43,6 @@ class Run(Protocol):
     def __call__(self, job: Callable[[], _T], done: Callable[[_T], None], /) -> None:
         """Run job there, then done(its result) here."""
         ...
-
-
-Defer = Callable[[Callable[[], None]], object]
-
-
-class Outcome(NamedTuple):
-    """What the commit thread reports."""
-
-    failed: dict[Partition, OSError]
-    written: dict[Partition, list[PendingCheckpoint]]
-    metadata_error: OSError | None = None
-    everything_failed: OSError | None = None
-    """A sync of the whole file system failed: nothing written and not yet synced is certain."""
 
 
 class GroupCommit:
@@ -74,20 +66,22 @@ class GroupCommit:
         defer: Defer,
         sync: SyncFiles | None = None,
     ) -> None:
-        self._files = files
-        self._folder = folder
         self._positions = positions
+        self._job = CommitJob(files, folder, positions)
         self._run = run
         self._defer = defer
-        self._sync_files = sync or self._sync_by_job
+        self._sync = sync or self._sync_by_job
+        # What the next round is asked for.
         self._dirty: dict[Partition, None] = {}
         self._metadata: list[Callable[[], None]] = []
         self._moved_starts: set[Partition] = set()
         self._waiting: list[Callable[[], None]] = []
         self._unrecorded: dict[PartitionId, Position] = {}
         self._scheduled = False
+        # The round that runs, and those who wait for it.
         self._running = False
-        self.rounds = 0
+        self._rounds: list[Round] = []
+        self._answered: list[Callable[[], None]] = []
         self.metadata_failed: OSError | None = None
         self.on_everything_failed: Callable[[OSError], None] = lambda error: None
         """Told when nothing that was not synced can be trusted, to take every partition offline."""
@@ -135,145 +129,76 @@ class GroupCommit:
     def _request(self) -> None:
         if not (self._running or self._scheduled):
             self._scheduled = True
-            self._defer(self._start)
+            self._defer(self.start)
 
     # -- one round
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Begin the round that was asked for. Called by `defer`."""
         self._scheduled = False
         self._running = True
         if self.metadata_failed is not None:
             self._metadata.clear()  # never again in this run: those who wait are told
-        self.rounds += 1
-        rounds = [partition.begin_round() for partition in self._dirty if not partition.offline]
-        waiting, self._waiting = self._waiting, []
+        rounds: list[Round] = []
+        files: list[File] = []
+        only_syncs = not (self._metadata or self._moved_starts or self._positions.due)
+        for partition in self._dirty:
+            if partition.offline is None:
+                round_ = partition.begin_round()
+                rounds.append(round_)
+                files.extend(round_.files)
+                if round_.checkpoints or round_.folder is not None:
+                    only_syncs = False
+        self._rounds = rounds
+        self._answered, self._waiting = self._waiting, []
         self._dirty = {}
-
-        def done(outcome: Outcome) -> None:
-            self._running = False
-            self._take_out(rounds, outcome)
-            self._finish(rounds, waiting, outcome)
-
-        if self._only_syncs(rounds):
-            self._start_syncs(rounds, done)
+        if only_syncs and files:
+            self._sync(files, len(files) > SYNC_ONE_BY_ONE_MAX, self.synced)
         else:
-            self._start_job(rounds, done)
-
-    def _only_syncs(self, rounds: Sequence[Round]) -> bool:
-        """Whether a round has files to sync and nothing to write."""
-        if not rounds or self._metadata or self._moved_starts or self._positions.due:
-            return False
-        return not any(round_.checkpoints or round_.folder for round_ in rounds)
-
-    def _start_syncs(self, rounds: Sequence[Round], done: Done) -> None:
-        files = [file for round_ in rounds for file in round_.files]
-        together = len(files) > SYNC_ONE_BY_ONE_MAX
-
-        def synced(errors: Sequence[OSError | None]) -> None:
-            if not any(errors):
-                done(Outcome({}, {}))
-            elif together:
-                done(Outcome({}, {}, everything_failed=errors[0]))
-            else:
-                # Without sealed segments, which bring checkpoints, a round has exactly one file.
-                partitions = (round_.partition for round_ in rounds)
-                pairs = zip(partitions, errors, strict=True)
-                done(Outcome({partition: error for partition, error in pairs if error}, {}))
-
-        self._sync_files(files, together, synced)
+            self._start_job()
 
     def _sync_by_job(self, files: Sequence[File], together: bool, done: SyncsDone) -> None:
         """Sync files where the thread can only run jobs."""
+        self._run(partial(self._job.sync_files, files, together), done)
 
-        def job() -> list[OSError | None]:
-            if together:
-                return [_error_of(partial(sync_all, self._files, self._folder))]
-            return [_error_of(file.sync) for file in files]
+    def synced(self, errors: Sequence[OSError | None]) -> None:
+        """A round that only synced has ended."""
+        if not any(errors):
+            self._finish(None)
+        elif len(self._rounds) > SYNC_ONE_BY_ONE_MAX:
+            self._finish(Outcome({}, {}, everything_failed=errors[0]))
+        else:
+            # Without sealed segments, which bring checkpoints, a partition has one file to sync.
+            pairs = zip(self._rounds, errors, strict=True)
+            self._finish(Outcome({round_.partition: error for round_, error in pairs if error}, {}))
 
-        self._run(job, done)
-
-    def _start_job(self, rounds: Sequence[Round], done: Done) -> None:
+    def _start_job(self) -> None:
         metadata, self._metadata = self._metadata, []
         ends, self._unrecorded = self._unrecorded, {}
         moved = {
-            r.partition.identity: Position(r.point.offset, r.partition.start_offset)
-            for r in rounds
-            if r.partition in self._moved_starts
+            round_.partition.identity: _position(round_)
+            for round_ in self._rounds
+            if round_.partition in self._moved_starts
         }
         self._moved_starts = set()
+        self._run(partial(self._job.run, self._rounds, metadata, ends, moved), self._finish)
 
-        def job() -> Outcome:
-            self._positions.record(ends)
-            outcome = self._sync(rounds, metadata)
-            if moved:
-                failed = {partition.identity for partition in outcome.failed}
-                self._positions.record({m: at for m, at in moved.items() if m not in failed})
-                if self._positions.failed is not None:
-                    return outcome._replace(metadata_error=self._positions.failed)
-            return outcome
-
-        self._run(job, done)
-
-    def _sync(self, rounds: Sequence[Round], metadata: list[Callable[[], None]]) -> Outcome:
-        """Runs on the commit thread."""
-        metadata_error = self._sync_metadata(metadata)
-        everything_failed: OSError | None = None
-        if isinstance(metadata_error, SyncAllError):
-            everything_failed = metadata_error
-        together = sum(len(round_.files) for round_ in rounds) > SYNC_ONE_BY_ONE_MAX
-        if together and everything_failed is None:
-            everything_failed = _error_of(partial(sync_all, self._files, self._folder))
-        outcome = Outcome({}, {}, metadata_error, everything_failed)
-        for round_ in rounds:
-            try:
-                if everything_failed is not None:
-                    raise everything_failed
-                if not together:
-                    self._sync_one(round_)
-            except OSError as error:
-                outcome.failed[round_.partition] = error
-                continue
-            if round_.checkpoints:
-                outcome.written[round_.partition] = self._checkpoint(round_)
-        return outcome
-
-    @staticmethod
-    def _sync_metadata(metadata: list[Callable[[], None]]) -> OSError | None:
-        return next((error for change in metadata if (error := _error_of(change))), None)
-
-    def _sync_one(self, round_: Round) -> None:
-        for file in round_.files:
-            file.sync()
-        if round_.folder is not None:
-            self._files.sync_folder(round_.folder)
-
-    def _checkpoint(self, round_: Round) -> list[PendingCheckpoint]:
-        """Write what is due. A checkpoint that fails costs time at recovery and nothing else."""
-        written: list[PendingCheckpoint] = []
-        for pending in round_.checkpoints:
-            try:
-                write_checkpoint(self._files, pending)
-            except OSError as error:
-                _log.warning("%s: checkpoint not written: %s", round_.partition, error)
-            else:
-                written.append(pending)
-        return written
-
-    def _finish(
-        self, rounds: Sequence[Round], waiting: list[Callable[[], None]], outcome: Outcome
-    ) -> None:
-        """Back on the loop."""
+    def _finish(self, outcome: Outcome | None) -> None:
+        """Back on the loop; None means that everything was synced and nothing else was to do."""
+        rounds, self._rounds = self._rounds, []
+        answered, self._answered = self._answered, []
+        self._running = False
+        if outcome is not None:
+            self._take_out(rounds, outcome)
         for round_ in rounds:
             partition = round_.partition
-            error = outcome.failed.get(partition)
-            if error is not None:
+            if outcome is not None and partition in outcome.failed:
                 # Linux marks the pages clean after a failed sync: trying again would lie.
-                partition.fail(f"sync failed: {error}")
+                partition.fail(f"sync failed: {outcome.failed[partition]}")
                 continue
-            end = Position(round_.point.offset, partition.start_offset)
-            self._unrecorded[partition.identity] = end
-            partition.finish_round(round_, outcome.written.get(partition, []))
-        for callback in waiting:
+            self._unrecorded[partition.identity] = _position(round_)
+            partition.finish_round(round_, outcome.written.get(partition, ()) if outcome else ())
+        for callback in answered:
             try:
                 callback()
             except Exception:
@@ -293,15 +218,11 @@ class GroupCommit:
             return
         self.metadata_failed = error
         _log.error("metadata could not be made durable: %s", error)
-        for partition in (*(round_.partition for round_ in rounds), *self._dirty):
+        for partition in (*[round_.partition for round_ in rounds], *self._dirty):
             partition.fail(f"sync failed: {error}")
             outcome.failed[partition] = error
         self.on_everything_failed(error)
 
 
-def _error_of(action: Callable[[], None]) -> OSError | None:
-    try:
-        action()
-    except OSError as error:
-        return error
-    return None
+def _position(round_: Round) -> Position:
+    return Position(round_.point.offset, round_.partition.start_offset)

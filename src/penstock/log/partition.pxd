@@ -13,6 +13,14 @@ cdef class DurablePoint:
     cdef public long long max_timestamp_offset
 
 
+cdef class Round:
+    cdef public Partition partition
+    cdef public DurablePoint point
+    cdef public list files
+    cdef public object folder
+    cdef public list checkpoints
+
+
 cdef class Partition:
     cdef public object identity
     cdef public object topic
@@ -42,6 +50,9 @@ cdef class Partition:
     cdef bint _must_roll(self, Segment active, BatchHeader header)
     cdef bint _checkpoint_due(self)
     cdef DurablePoint _point(self)
+    cpdef Round begin_round(self)
+    @cython.locals(rolled=bint)
+    cpdef finish_round(self, Round round_, written)
     @cython.locals(old=DurablePoint, same=bint, added=cython.longlong)
     cdef _advance(self, DurablePoint point)
     @cython.locals(point=DurablePoint)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -77,15 +78,23 @@ class PendingCheckpoint(NamedTuple):
     final: bool
 
 
-class Round(NamedTuple):
+class Round:
     """What one commit round does for one partition. Built on the loop, run on the commit thread."""
 
-    partition: Partition
-    point: DurablePoint
-    files: list[File]
-    folder: Path | None
-    """The partition's folder, if segments were made in it."""
-    checkpoints: list[PendingCheckpoint]
+    def __init__(
+        self,
+        partition: Partition,
+        point: DurablePoint,
+        files: list[File],
+        folder: Path | None,
+        checkpoints: list[PendingCheckpoint],
+    ) -> None:
+        self.partition = partition
+        self.point = point
+        self.files = files
+        self.folder = folder
+        """The partition's folder, if segments were made in it."""
+        self.checkpoints = checkpoints
 
 
 class Partition:
@@ -240,17 +249,19 @@ class Partition:
 
     def begin_round(self) -> Round:
         """What must be synced so that everything appended up to now is durable."""
-        files = [segment.file for segment, _ in self._sealed]
-        files.append(self.active.file)
+        files = [self._active.file]
         folder = self.folder if self._folder_dirty else None
-        pending = [self._pending(segment, state, final=True) for segment, state in self._sealed]
+        pending: list[PendingCheckpoint] = []
+        if self._sealed:
+            files = [segment.file for segment, _ in self._sealed] + files
+            pending += [self._pending(sealed, state, True) for sealed, state in self._sealed]
+            self._sealed = []
         if self._checkpoint_due():
             pending.append(self._active_checkpoint())
-        self._sealed = []
         self._folder_dirty = False
         return Round(self, self._point(), files, folder, pending)
 
-    def finish_round(self, round_: Round, written: list[PendingCheckpoint]) -> None:
+    def finish_round(self, round_: Round, written: Sequence[PendingCheckpoint]) -> None:
         """The round was synced: readers may go on to its end."""
         for pending in written:
             if pending.final:
@@ -272,9 +283,9 @@ class Partition:
     def _active_checkpoint(self) -> PendingCheckpoint:
         self._checkpointed_bytes = self.active.size
         self._checkpointed_batches = self.active.batches
-        return self._pending(self.active, self.observer.snapshot(), final=False)
+        return self._pending(self.active, self.observer.snapshot(), False)
 
-    def _pending(self, segment: Segment, state: bytes, *, final: bool) -> PendingCheckpoint:
+    def _pending(self, segment: Segment, state: bytes, final: bool) -> PendingCheckpoint:
         content = checkpoints.encode(segment.checkpoint(state))
         offsets, times = segment.offsets.snapshot(), segment.times.snapshot()
         return PendingCheckpoint(segment, content, offsets, times, final)

@@ -41,7 +41,7 @@ class SyncWorker:
     _errors: cython.int[::1]
 
     def __init__(self) -> None:
-        self.answered = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.answered = os.eventfd(0, os.EFD_CLOEXEC)
         self._asked = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         self._count = 0
         self._together = False
@@ -64,17 +64,22 @@ class SyncWorker:
             self._descriptors[at] = descriptors[at]
         self._together = together
         self._count = 1 if together else len(descriptors)
-        os.eventfd_write(self._asked, 1)
+        _signal(self._asked)
 
     def call_back(self) -> None:
         """Make `serve` return."""
         self._called_back += 1
-        os.eventfd_write(self._asked, 1)
+        _signal(self._asked)
 
     def outcome(self) -> list[int]:
-        """Error numbers of the request that was answered, 0 where all went well."""
-        os.eventfd_read(self.answered)
-        return [self._errors[at] for at in range(self._count)]
+        """Error numbers of the request that was answered, 0 where all went well; empty if all did."""
+        at: cython.Py_ssize_t
+        failed: cython.bint = False
+        _wait(self.answered)
+        for at in range(self._count):
+            if self._errors[at] != 0:
+                failed = True
+        return [self._errors[at] for at in range(self._count)] if failed else []
 
     def close(self) -> None:
         """Give the descriptors back; nobody serves any more."""

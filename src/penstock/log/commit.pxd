@@ -1,0 +1,34 @@
+# The C types of commit.py, for the compiled build.
+cimport cython
+
+from penstock.log.partition cimport Partition, Round
+
+
+cdef class GroupCommit:
+    cdef object _positions
+    cdef object _job
+    cdef object _run
+    cdef object _defer
+    cdef object _sync
+    cdef dict _dirty
+    cdef list _metadata
+    cdef set _moved_starts
+    cdef list _waiting
+    cdef dict _unrecorded
+    cdef bint _scheduled
+    cdef bint _running
+    cdef list _rounds
+    cdef list _answered
+    cdef public object metadata_failed
+    cdef public object on_everything_failed
+
+    cpdef appended(self, Partition partition)
+    cpdef after(self, callback)
+    cdef _request(self)
+    @cython.locals(rounds=list, files=list, only_syncs=bint, partition=Partition, round_=Round)
+    cpdef start(self)
+    @cython.locals(rounds=list, answered=list, partition=Partition, round_=Round)
+    cpdef _finish(self, outcome)
+
+
+cdef _position(Round round_)

@@ -1,0 +1,113 @@
+"""What a commit round does on the commit thread: sync, and write what is due. Knows no loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.files import File, Files, SyncAllError, sync_all
+from penstock.limits import SYNC_ONE_BY_ONE_MAX
+from penstock.log.partition import Partition, PendingCheckpoint, Round, write_checkpoint
+from penstock.log.positions import PartitionId, Position, Positions
+
+_log = logging.getLogger(__name__)
+
+
+class Outcome(NamedTuple):
+    """What the commit thread reports."""
+
+    failed: dict[Partition, OSError]
+    written: dict[Partition, list[PendingCheckpoint]]
+    metadata_error: OSError | None = None
+    everything_failed: OSError | None = None
+    """A sync of the whole file system failed: nothing written and not yet synced is certain."""
+
+
+class CommitJob:
+    """Works on one data folder, one round at a time."""
+
+    def __init__(self, files: Files, folder: Path, positions: Positions) -> None:
+        self._files = files
+        self._folder = folder
+        self._positions = positions
+
+    def sync_files(self, files: Sequence[File], together: bool) -> list[OSError | None]:
+        """A round that has nothing to write: the errors of its files, or of all of them together."""
+        if together:
+            return [self._sync_all()]
+        return [_error_of(file.sync) for file in files]
+
+    def run(
+        self,
+        rounds: Sequence[Round],
+        metadata: Sequence[Callable[[], None]],
+        ends: Mapping[PartitionId, Position],
+        moved: Mapping[PartitionId, Position],
+    ) -> Outcome:
+        """A round with everything that can be in one.
+
+        Args:
+            rounds: what each partition needs.
+            metadata: changes that must be durable before the data, in this order.
+            ends: durable ends of earlier rounds, to be recorded.
+            moved: new starts, to be recorded once the data is synced.
+        """
+        self._positions.record(ends)
+        outcome = self._sync(rounds, metadata)
+        if moved:
+            failed = {partition.identity for partition in outcome.failed}
+            self._positions.record({m: at for m, at in moved.items() if m not in failed})
+            if self._positions.failed is not None:
+                return outcome._replace(metadata_error=self._positions.failed)
+        return outcome
+
+    def _sync(self, rounds: Sequence[Round], metadata: Sequence[Callable[[], None]]) -> Outcome:
+        metadata_error = next((e for change in metadata if (e := _error_of(change))), None)
+        everything_failed: OSError | None = None
+        if isinstance(metadata_error, SyncAllError):
+            everything_failed = metadata_error
+        together = sum(len(round_.files) for round_ in rounds) > SYNC_ONE_BY_ONE_MAX
+        if together and everything_failed is None:
+            everything_failed = self._sync_all()
+        outcome = Outcome({}, {}, metadata_error, everything_failed)
+        for round_ in rounds:
+            error = everything_failed
+            if error is None and not together:
+                error = _error_of(partial(self._sync_one, round_))
+            if error is not None:
+                outcome.failed[round_.partition] = error
+            elif round_.checkpoints:
+                outcome.written[round_.partition] = self._checkpoint(round_)
+        return outcome
+
+    def _sync_all(self) -> OSError | None:
+        return _error_of(partial(sync_all, self._files, self._folder))
+
+    def _sync_one(self, round_: Round) -> None:
+        for file in round_.files:
+            file.sync()
+        if round_.folder is not None:
+            self._files.sync_folder(round_.folder)
+
+    def _checkpoint(self, round_: Round) -> list[PendingCheckpoint]:
+        """Write what is due. A checkpoint that fails costs time at recovery and nothing else."""
+        written: list[PendingCheckpoint] = []
+        for pending in round_.checkpoints:
+            try:
+                write_checkpoint(self._files, pending)
+            except OSError as error:
+                _log.warning("%s: checkpoint not written: %s", round_.partition, error)
+            else:
+                written.append(pending)
+        return written
+
+
+def _error_of(action: Callable[[], None]) -> OSError | None:
+    try:
+        action()
+    except OSError as error:
+        return error
+    return None
