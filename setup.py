@@ -26,6 +26,7 @@ COMPILED = (
     "penstock.server.framing",
     "penstock.server.outbox",
     "penstock.server.sync_worker",
+    "penstock.server.turn",
     "penstock.wire.requests",
 )
 

@@ -29,6 +29,7 @@ from penstock.limits import CONNECTIONS_MAX, SWITCH_SECONDS
 from penstock.log.store import LogStore
 from penstock.server.connection import Connection, Connections
 from penstock.server.threads import ColdThreads, SyncThread
+from penstock.server.turn import Turn
 
 _STOP_SECONDS_MAX = 10.0
 _STALL_LOOK_SECONDS = 5.0
@@ -59,7 +60,8 @@ class Server:
         loop = asyncio.get_running_loop()
         data = self._settings.data
         self._lock = _lock(data)
-        self._sync_thread = SyncThread(loop)
+        self._turn = Turn(loop.call_soon)
+        self._sync_thread = SyncThread(loop, self._turn)
         self._cold_threads = ColdThreads(loop)
         try:
             # The address first: a folder that was opened and not closed in order is checked again.
@@ -98,14 +100,17 @@ class Server:
         self._context = Context(
             broker=self.broker,
             clock=self._clock,
-            call_soon=loop.call_soon,
+            call_soon=self._turn.soon,
             call_later=loop.call_later,
             run_cold=self._cold_threads.run,
             advertised=(advertise.host, advertise.port) if advertise else None,
             fetch_sessions=FetchSessions(SystemRandom()),
         )
         self._connections = Connections(
-            Dispatcher(self._context), self._clock, min(CONNECTIONS_MAX, _connections_affordable())
+            Dispatcher(self._context),
+            self._clock,
+            self._turn,
+            min(CONNECTIONS_MAX, _connections_affordable()),
         )
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -3,6 +3,7 @@ cimport cython
 
 from penstock.server.framing cimport FrameBuffer
 from penstock.server.outbox cimport Outbox
+from penstock.server.turn cimport Turn
 
 
 cdef class PendingAnswer:
@@ -27,7 +28,7 @@ cdef class Pump:
     cdef tuple _progress
     cdef bint _flush_scheduled
     cdef object _loop
-    cdef object _call_soon
+    cdef Turn _turn
 
     cpdef get_buffer(self, sizehint)
     cpdef buffer_updated(self, Py_ssize_t nbytes)

@@ -31,6 +31,7 @@ from penstock.limits import (
 from penstock.server.framing import FrameBuffer
 from penstock.server.memory import FrameMemory
 from penstock.server.outbox import Outbox, Part
+from penstock.server.turn import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +65,9 @@ class PendingAnswer:
 class Connections:
     """All open connections, and what they share."""
 
-    def __init__(self, handler: Handler, clock: Clock, limit: int) -> None:
+    def __init__(self, handler: Handler, clock: Clock, turn: Turn, limit: int) -> None:
         self.handler = handler
+        self.turn = turn
         self.clock = clock
         self.limit = limit
         self.memory = FrameMemory()
@@ -107,8 +109,8 @@ class Pump:
         self._moved_at = 0.0
         self._progress = (0, 0, False)
         self._flush_scheduled = False
+        self._turn = connections.turn
         self._loop = asyncio.get_running_loop()
-        self._call_soon = self._loop.call_soon
 
     # -- from the loop
 
@@ -153,8 +155,10 @@ class Pump:
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
+        self._turn.enter()
         self._frames.received(nbytes)
         self._handle_frames()
+        self._turn.leave()
 
     def progressed(self) -> None:
         """The client has taken some of its answers."""
@@ -246,7 +250,7 @@ class Pump:
             self._ready_bytes += answer.size
         if not self._flush_scheduled and self._answers and self._answers[0] is answer:
             self._flush_scheduled = True
-            self._call_soon(self.flush)
+            self._turn.soon(self.flush)
 
     def flush(self) -> None:
         """Send what is ready, up to the first answer that is not."""

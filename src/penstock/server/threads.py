@@ -17,6 +17,7 @@ from typing import TypeVar
 from penstock.files import File, OsFile
 from penstock.log.commit import SyncsDone
 from penstock.server.sync_worker import SyncWorker
+from penstock.server.turn import Turn
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -26,8 +27,9 @@ _COLD_THREADS = 4
 class SyncThread:
     """Runs one thing at a time, in order, and brings each outcome back to the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         self._loop = loop
+        self._turn = turn
         self._jobs: SimpleQueue[Callable[[], Callable[[], None]] | None] = SimpleQueue()
         self._worker = SyncWorker()
         self._syncing: tuple[Sequence[File], SyncsDone] | None = None
@@ -58,7 +60,9 @@ class SyncThread:
         assert self._syncing is not None
         _, done = self._syncing
         self._syncing = None
+        self._turn.enter()
         done([OSError(code, os.strerror(code)) if code else None for code in errors])
+        self._turn.leave()
 
     def _queue(self, work: Callable[[], Callable[[], None]] | None) -> None:
         self._jobs.put(work)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from penstock.kafka.call import Answer, Peer
 from penstock.server.connection import Connection, Connections
+from penstock.server.turn import Turn
 from penstock.testing.clock import ManualClock
 
 PATIENCE = 10.0
@@ -118,8 +119,8 @@ class Served:
 async def serving(handler: Handler | None = None, limit: int = 100) -> AsyncIterator[Served]:
     clock = ManualClock()
     used = handler or Handler()
-    connections = Connections(used, clock, limit)
     loop = asyncio.get_running_loop()
+    connections = Connections(used, clock, Turn(loop.call_soon), limit)
     server = await loop.create_server(lambda: Connection(connections), "127.0.0.1", 0)
     served = Served(used, clock, connections, server.sockets[0].getsockname()[1])
     try:
