@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-COMPILED := $(wildcard src/penstock/record/*.py src/penstock/kafka/*.py src/penstock/log/*.py)
+COMPILED := $(wildcard src/penstock/*.py src/penstock/*.pxd src/penstock/*/*.py src/penstock/*/*.pxd)
 
 .DEFAULT_GOAL := help
 
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml setup.py $(COMPILED)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "could not create a virtual environment (Debian: apt-get install python3-venv)"; exit 1; }
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1' 'setuptools>=77' wheel cython
-	@rm -f src/penstock/*/*.so
+	@rm -f src/penstock/*.so src/penstock/*/*.so
 	$(BIN)/python -m pip install -q --no-build-isolation --group lint --group test -e .
 	@touch $@
 
@@ -64,6 +64,6 @@ format: $(STAMP) ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
 
 clean: ## Remove everything that was built
-	rm -rf $(VENV) build dist src/*.egg-info src/penstock/*/*.so .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist src/*.egg-info src/penstock/*.so src/penstock/*/*.so .mypy_cache .ruff_cache .pytest_cache
 
 .PHONY: help setup demo lint test compat fault-log fuzz soak bench-log bench-growth bench format clean

@@ -10,8 +10,10 @@ from setuptools import Extension, setup
 
 COMPILED = (
     "penstock.broker.appending",
+    "penstock.broker.broker",
     "penstock.broker.producers",
     "penstock.broker.topic",
+    "penstock.files",
     "penstock.kafka.call",
     "penstock.kafka.dispatcher",
     "penstock.kafka.fetch",
@@ -28,6 +30,7 @@ COMPILED = (
     "penstock.server.sync_worker",
     "penstock.server.turn",
     "penstock.wire.requests",
+    "penstock.wire.writer",
 )
 
 

@@ -2,6 +2,7 @@
 cimport cython
 
 from penstock.broker.topic cimport Topic
+from penstock.log.commit cimport GroupCommit
 from penstock.log.partition cimport Partition
 from penstock.record.batch cimport BatchHeader, checked, parse
 
@@ -12,7 +13,7 @@ cdef class Appended:
 
 
 cdef class Appender:
-    cdef object _commit
+    cdef GroupCommit _commit
     cdef object _space
     cdef object _clock
 

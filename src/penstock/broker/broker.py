@@ -2,6 +2,8 @@
 
 Synchronous and single-threaded: the loop that calls it owns everything here. What must be durable
 before it is answered goes through `commit.after`.
+
+This module may run compiled (setup.py), with the C types that stand in broker.pxd.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ class Broker:
         self._deleting: set[str] = set()
         self._next_producer_id = store.catalog.next_producer_id
         self._producer_ids_end = self._next_producer_id
-        self._appender = Appender(store.commit, store.space, clock)
+        self.appender = Appender(store.commit, store.space, clock)
+        """What stores batches."""
+        self.commit: GroupCommit = store.commit
+        """What makes things durable."""
         self._groups = Groups(store, clock, call_later or NoTimers())
 
     @property
@@ -76,11 +81,6 @@ class Broker:
     def total_bytes(self) -> int:
         """Size of the disk that holds the data."""
         return self._store.total_bytes()
-
-    @property
-    def commit(self) -> GroupCommit:
-        """What makes things durable."""
-        return self._store.commit
 
     @property
     def groups(self) -> Groups:
@@ -106,7 +106,7 @@ class Broker:
 
     def _skip_known_producers(self) -> None:
         """Never give an id out twice, even if the catalog that counts them was damaged."""
-        known = max((self._appender.producers(p).newest_id for p in self.partitions()), default=-1)
+        known = max((self.appender.producers(p).newest_id for p in self.partitions()), default=-1)
         if known >= self._next_producer_id:
             self._next_producer_id = self._producer_ids_end = known + _PRODUCER_ID_BLOCK
 
@@ -241,11 +241,6 @@ class Broker:
         self._metric_names[metric_name(topic.name)] = topic.name
 
     # -- appending
-
-    @property
-    def appender(self) -> Appender:
-        """What stores batches."""
-        return self._appender
 
     # -- producers
 

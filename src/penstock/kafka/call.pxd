@@ -2,8 +2,24 @@
 cimport cython
 
 
+from penstock.broker.broker cimport Broker
+from penstock.broker.topic cimport Topic
+from penstock.wire.requests cimport TopicKey
+
+
+cdef class Context:
+    cdef public Broker broker
+    cdef public object clock
+    cdef public object call_soon
+    cdef public object call_later
+    cdef public object run_cold
+    cdef public object advertised
+    cdef public object fetch_sessions
+    cdef public set waiting_fetches
+
+
 cdef class Call:
-    cdef public object context
+    cdef public Context context
     cdef public object peer
     cdef public object answer
     cdef public int version
@@ -11,5 +27,7 @@ cdef class Call:
     cdef public object frame
     cdef public Py_ssize_t body_start
 
+    @cython.locals(broker=Broker)
+    cpdef Topic topic(self, TopicKey key)
     @cython.locals(size=Py_ssize_t)
     cpdef reply_parts(self, parts, bint flexible)

@@ -6,16 +6,18 @@ This module may run compiled (setup.py), with the C types that stand in call.pxd
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol
 
 from penstock.broker.broker import Broker
+from penstock.broker.topic import Topic
 from penstock.clock import Clock
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.fetch_session import FetchSessions
 from penstock.wire import codec
 from penstock.wire.codec import Message
+from penstock.wire.requests import TopicKey
 
 _RESPONSE = Struct(">ii")
 _CLIENT_ID_LENGTH = Struct(">h")
@@ -38,20 +40,39 @@ class Waiting(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
-    """What the handlers stand on; built once by the server."""
+    """What the handlers stand on; built once by the server.
 
-    broker: Broker
-    clock: Clock
-    call_soon: Callable[[Callable[[], None]], object]
-    call_later: Callable[[float, Callable[[], None]], Timer]
-    run_cold: Callable[[Callable[[], None], Callable[[], None]], None]
-    """Run the first on a thread, then the second on the loop."""
-    advertised: tuple[str, int] | None
-    fetch_sessions: FetchSessions
-    waiting_fetches: set[Waiting] = field(default_factory=set)
-    """Those that wait for data, so that a server that stops can answer them at once."""
+    Args:
+        broker: topics, groups and what makes them durable.
+        clock: time.
+        call_soon: calls at the end of the loop's turn.
+        call_later: calls after so many seconds.
+        run_cold: runs the first on a thread, then the second on the loop.
+        advertised: where clients are told to connect; None for where they did.
+        fetch_sessions: all of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        clock: Clock,
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        run_cold: Callable[[Callable[[], None], Callable[[], None]], None],
+        advertised: tuple[str, int] | None,
+        fetch_sessions: FetchSessions,
+    ) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.call_soon = call_soon
+        self.call_later = call_later
+        self.run_cold = run_cold
+        self.advertised = advertised
+        self.fetch_sessions = fetch_sessions
+        self.waiting_fetches: set[Waiting] = set()
+        """Those that wait for data, so that a server that stops can answer them at once."""
 
 
 class Answer(Protocol):
@@ -106,6 +127,11 @@ class Call:
         """What the client calls itself. As the body, it is there until the handler returns."""
         length = max(0, _CLIENT_ID_LENGTH.unpack_from(self.frame, 8)[0])
         return str(self.frame[10 : 10 + length], "utf-8", "replace")
+
+    def topic(self, key: TopicKey) -> Topic:
+        """The topic that a request names, or UnknownTopicError."""
+        broker = self.context.broker
+        return broker.topic(key.name) if key.id is None else broker.topic_by_id(key.id)
 
     def reply(self, response: Message) -> None:
         """Answer with a message."""

@@ -12,7 +12,7 @@ from penstock.kafka import api_versions
 from penstock.kafka.apis import APIS
 from penstock.kafka.call import Answer, Call, Context, Peer
 from penstock.limits import REQUEST_BYTES_MAX
-from penstock.wire.primitives import MalformedRequestError
+from penstock.wire.errors import MalformedRequestError
 from penstock.wire.requests import skip_header_tags
 
 _START = Struct(">hhih")

@@ -1,11 +1,13 @@
 # The C types of fetch.py, for the compiled build.
 cimport cython
 
-from penstock.broker.topic cimport Topic
 from penstock.kafka.call cimport Call
 from penstock.log.partition cimport Partition
 from penstock.log.reading cimport read
-from penstock.wire.requests cimport FetchPartition, FetchRequest, parse_fetch
+from penstock.wire.requests cimport (
+    FetchPartition, FetchRequest, PartitionKey, TopicKey, parse_fetch,
+)
+from penstock.wire.writer cimport Writer
 
 cdef long long _NONE
 
@@ -15,7 +17,7 @@ cpdef handle(Call call)
 
 
 cdef class Found:
-    cdef public object key
+    cdef public PartitionKey key
     cdef public FetchPartition wanted
     cdef public Partition partition
     cdef public long long code
@@ -48,19 +50,16 @@ cdef class Fetch:
         wanted=FetchPartition,
     )
     cdef list _read(self)
-    @cython.locals(topic=Topic)
-    cdef Partition _partition(self, key)
-    @cython.locals(version=int, flexible=bint, answer=_Answer, item=Found)
+    cdef Partition _partition(self, PartitionKey key)
+    @cython.locals(call=Call, answer=Writer, item=Found, key=TopicKey)
     cdef _answer(self, list found)
     @cython.locals(item=Found)
     cdef _remember(self, list found)
 
 
-cdef class _Answer:
-    cdef int version
-    cdef bint flexible
-    cdef list parts
-    cdef bytearray text
+cdef list _by_topic(list found)
 
-    @cython.locals(partition=Partition, end=cython.longlong)
-    cdef add(self, Found item)
+cdef _write_start(Writer answer, int version, int code, int session_id)
+
+@cython.locals(partition=Partition, end=cython.longlong)
+cdef _write(Writer answer, Found item, int version)

@@ -10,7 +10,6 @@ This module may run compiled (setup.py), with the C types that stand in fetch.px
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 
 from penstock.broker.errors import UnknownTopicError
 from penstock.errors import PenstockError
@@ -22,7 +21,6 @@ from penstock.kafka.outcome import failure
 from penstock.limits import FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
 from penstock.log.partition import Partition
 from penstock.log.reading import NotCachedError, read
-from penstock.wire.primitives import array_start, bytes_start
 from penstock.wire.requests import (
     FETCH_FLEXIBLE_FROM,
     FINAL_EPOCH,
@@ -32,16 +30,9 @@ from penstock.wire.requests import (
     PartitionKey,
     TopicKey,
     parse_fetch,
-    topic_start,
 )
+from penstock.wire.writer import Writer
 
-_HEAD = Struct(">ihqq")  # number, error, high watermark, last stable offset
-_INT64 = Struct(">q")
-_SESSION = Struct(">ihi")  # throttle, error, session id
-_NO_THROTTLE = b"\x00\x00\x00\x00"
-_NO_REPLICA = b"\xff\xff\xff\xff"
-_EMPTY = array_start(0, flexible=False)
-_EMPTY_FLEXIBLE = array_start(0, flexible=True)
 _COLD_TRIES_MAX = 8
 _NONE = int(Code.NONE)
 
@@ -71,9 +62,11 @@ def handle(call: Call) -> None:
 
 
 def _refuse(call: Call, code: Code) -> None:
-    flexible = call.version >= FETCH_FLEXIBLE_FROM
-    body = _SESSION.pack(0, code, NO_SESSION) + array_start(0, flexible=flexible)
-    call.reply_parts([body + b"\x00" if flexible else body], flexible)
+    answer = Writer(call.correlation_id, call.version >= FETCH_FLEXIBLE_FROM)
+    _write_start(answer, call.version, code, NO_SESSION)
+    answer.length(0)
+    answer.end()
+    call.answer.fill(answer.finish())
 
 
 class Found:
@@ -215,10 +208,7 @@ class Fetch:
         return found
 
     def _partition(self, key: PartitionKey) -> Partition:
-        broker = self._call.context.broker
-        topic_id = key.topic.id
-        topic = broker.topic(key.topic.name) if topic_id is None else broker.topic_by_id(topic_id)
-        return topic.partition(key.partition)
+        return self._call.topic(key.topic).partition(key.partition)
 
     # -- answering
 
@@ -229,25 +219,22 @@ class Fetch:
             found = [item for item in found if item.is_news]
         if session is not None:
             self._remember(found)
-        version = self._call.version
-        flexible = version >= FETCH_FLEXIBLE_FROM
-        answer = _Answer(version, flexible)
-        if version >= 7:
-            answer.text += _SESSION.pack(0, _NONE, session.id if session else NO_SESSION)
-        else:
-            answer.text += _NO_THROTTLE
+        call = self._call
+        answer = Writer(call.correlation_id, call.version >= FETCH_FLEXIBLE_FROM)
+        _write_start(answer, call.version, _NONE, NO_SESSION if session is None else session.id)
         topics = _by_topic(found)
-        answer.text += array_start(len(topics), flexible=flexible)
+        answer.length(len(topics))
         for key, items in topics:
-            answer.text += topic_start(key, len(items), flexible)
+            if key.id is None:
+                answer.string(key.name)
+            else:
+                answer.raw(key.id.bytes)
+            answer.length(len(items))
             for item in items:
-                answer.add(item)
-            if flexible:
-                answer.text += b"\x00"
-        if flexible:
-            answer.text += b"\x00"
-        answer.parts.append(answer.text)
-        self._call.reply_parts(answer.parts, flexible)
+                _write(answer, item, call.version)
+            answer.end()
+        answer.end()
+        call.answer.fill(answer.finish())
 
     def _remember(self, found: list[Found]) -> None:
         """Note what the client has been told, and let partitions that had data go last next time."""
@@ -268,31 +255,25 @@ def _by_topic(found: Sequence[Found]) -> list[tuple[TopicKey, list[Found]]]:
     return list(topics.items())
 
 
-class _Answer:
-    """An answer that grows: texts of its own, and between them the data of partitions."""
+def _write_start(answer: Writer, version: int, code: int, session_id: int) -> None:
+    answer.int32(0)  # throttle
+    if version >= 7:
+        answer.int16(code)
+        answer.int32(session_id)
 
-    def __init__(self, version: int, flexible: bool) -> None:
-        self.version = version
-        self.flexible = flexible
-        self.parts: list[Buffer | FileSlice] = []
-        self.text = bytearray()
 
-    def add(self, item: Found) -> None:
-        """What there is to say of one partition."""
-        # An error says nothing about offsets, as in Kafka.
-        partition = item.partition if item.code == _NONE else None
-        end = partition.durable_offset if partition is not None else -1
-        self.text += _HEAD.pack(item.key.partition, item.code, end, end)
-        if self.version >= 5:
-            self.text += _INT64.pack(partition.start_offset if partition is not None else -1)
-        # Aborted transactions: there are none.
-        self.text += _EMPTY_FLEXIBLE if self.flexible else _EMPTY
-        if self.version >= 11:
-            self.text += _NO_REPLICA
-        self.text += bytes_start(len(item.data), flexible=self.flexible)
-        if item.data:
-            self.parts.append(self.text)
-            self.parts.append(item.data)
-            self.text = bytearray()
-        if self.flexible:
-            self.text += b"\x00"
+def _write(answer: Writer, item: Found, version: int) -> None:
+    # An error says nothing about offsets, as in Kafka.
+    partition = item.partition if item.code == _NONE else None
+    end = partition.durable_offset if partition is not None else -1
+    answer.int32(item.key.partition)
+    answer.int16(item.code)
+    answer.int64(end)  # high watermark
+    answer.int64(end)  # last stable offset
+    if version >= 5:
+        answer.int64(partition.start_offset if partition is not None else -1)
+    answer.length(0)  # aborted transactions: there are none
+    if version >= 11:
+        answer.int32(-1)  # no other replica to read from
+    answer.records(item.data)
+    answer.end()

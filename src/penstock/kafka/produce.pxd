@@ -1,11 +1,12 @@
 # The C types of produce.py, for the compiled build.
 cimport cython
 
-from penstock.broker.appending cimport Appended, Appender
+from penstock.broker.appending cimport Appended
 from penstock.broker.topic cimport Topic
 from penstock.kafka.call cimport Call
 from penstock.log.partition cimport Partition
-from penstock.wire.requests cimport ProduceRequest, parse_produce
+from penstock.wire.requests cimport ProduceRequest, TopicKey, parse_produce
+from penstock.wire.writer cimport Writer
 
 cdef long long _NONE
 
@@ -19,14 +20,16 @@ cdef class Result:
     cdef public Partition partition
 
 
-@cython.locals(request=ProduceRequest, acks=cython.longlong, must_sync=bint, result=Result)
+@cython.locals(
+    request=ProduceRequest, acks=cython.longlong, must_sync=bint, result=Result, key=TopicKey
+)
 cpdef handle(Call call)
 
-@cython.locals(topic=Topic, partition=Partition, appender=Appender, appended=Appended)
-cdef Result _append(Call call, key, long long number, records, long long acks)
+@cython.locals(topic=Topic, partition=Partition, appended=Appended)
+cdef Result _append(Call call, TopicKey key, long long number, records, long long acks)
 
-@cython.locals(version=int, flexible=bint)
+@cython.locals(version=int, answer=Writer, key=TopicKey, result=Result)
 cpdef _answer(Call call, list topics)
 
 @cython.locals(partition=Partition, start_offset=cython.longlong)
-cdef bytes _encode(Result result, int version, bint flexible)
+cdef _write(Writer answer, Result result, int version)

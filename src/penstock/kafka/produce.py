@@ -13,7 +13,6 @@ This module may run compiled (setup.py), with the C types that stand in produce.
 from __future__ import annotations
 
 from functools import partial
-from struct import Struct
 
 from penstock.broker.errors import UnknownTopicError
 from penstock.errors import PenstockError
@@ -21,18 +20,10 @@ from penstock.kafka.call import Call
 from penstock.kafka.errors import Code, code_of
 from penstock.log.partition import Partition
 from penstock.record.batch import InvalidBatchError
-from penstock.wire.primitives import (
-    MalformedRequestError,
-    array_start,
-    nullable_string,
-)
-from penstock.wire.requests import PRODUCE_FLEXIBLE_FROM, TopicKey, parse_produce, topic_start
+from penstock.wire.errors import MalformedRequestError
+from penstock.wire.requests import PRODUCE_FLEXIBLE_FROM, TopicKey, parse_produce
+from penstock.wire.writer import Writer
 
-_RESULT = Struct(">ihqqq")  # number, error, base offset, append time, start offset
-# No record errors, no message; the end of the structure.
-_NO_ERRORS = b"\x00\x00\x00\x00\xff\xff"
-_NO_ERRORS_FLEXIBLE = b"\x01\x00\x00"
-_NO_THROTTLE = b"\x00\x00\x00\x00"
 _ACKS = (-1, 0, 1)
 _NONE = int(Code.NONE)
 
@@ -74,16 +65,14 @@ def handle(call: Call) -> None:
 def _append(
     call: Call, key: TopicKey, number: int, records: memoryview | None, acks: int
 ) -> Result:
-    broker = call.context.broker
     try:
         if acks not in _ACKS:
             return Result(number, Code.INVALID_REQUIRED_ACKS)
-        topic = broker.topic(key.name) if key.id is None else broker.topic_by_id(key.id)
+        topic = call.topic(key)
         partition = topic.partition(number)
         if records is None or len(records) == 0:
             raise InvalidBatchError(f"append to {topic.name}", "there are no records")
-        appender = broker.appender
-        appended = appender.append(topic, partition, records)
+        appended = call.context.broker.appender.append(topic, partition, records)
     except UnknownTopicError as error:
         code = Code.UNKNOWN_TOPIC_OR_PARTITION if key.id is None else Code.UNKNOWN_TOPIC_ID
         return Result(number, code, error.reason)
@@ -107,18 +96,23 @@ def _answer_nothing(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> 
 
 def _answer(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
     version = call.version
-    flexible = version >= PRODUCE_FLEXIBLE_FROM
-    end = b"\x00" if flexible else b""
-    parts = [array_start(len(topics), flexible=flexible)]
+    answer = Writer(call.correlation_id, version >= PRODUCE_FLEXIBLE_FROM)
+    answer.length(len(topics))
     for key, results in topics:
-        parts.append(topic_start(key, len(results), flexible))
-        parts += [_encode(result, version, flexible) for result in results]
-        parts.append(end)
-    parts.append(_NO_THROTTLE + end)
-    call.reply_parts([b"".join(parts)], flexible=flexible)
+        if key.id is None:
+            answer.string(key.name)
+        else:
+            answer.raw(key.id.bytes)
+        answer.length(len(results))
+        for result in results:
+            _write(answer, result, version)
+        answer.end()
+    answer.int32(0)  # throttle
+    answer.end()
+    call.answer.fill(answer.finish())
 
 
-def _encode(result: Result, version: int, flexible: bool) -> bytes:
+def _write(answer: Writer, result: Result, version: int) -> None:
     partition = result.partition
     message = result.message
     start_offset = -1
@@ -130,14 +124,13 @@ def _encode(result: Result, version: int, flexible: bool) -> bytes:
             message = partition.offline
         else:
             start_offset = partition.start_offset
-    data = _RESULT.pack(
-        result.number, result.code, result.base_offset, result.append_time, start_offset
-    )
-    if version < 5:
-        return data[:-8]
-    if version < 8:
-        return data
-    if message is None:
-        return data + (_NO_ERRORS_FLEXIBLE if flexible else _NO_ERRORS)
-    errors = array_start(0, flexible=flexible) + nullable_string(message, flexible=flexible)
-    return data + errors + (b"\x00" if flexible else b"")
+    answer.int32(result.number)
+    answer.int16(result.code)
+    answer.int64(result.base_offset)
+    answer.int64(result.append_time)
+    if version >= 5:
+        answer.int64(start_offset)
+    if version >= 8:
+        answer.length(0)  # errors of single records
+        answer.string(message)
+    answer.end()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
-from penstock.wire.primitives import MalformedRequestError
+from penstock.wire.errors import MalformedRequestError
 
 # kafka-python's messages are built from schemas at run time and have no static types.
 Message = Any

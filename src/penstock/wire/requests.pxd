@@ -2,6 +2,21 @@
 cimport cython
 
 
+cdef dict _topics_by_name
+cdef dict _topics_by_id
+
+
+cdef class TopicKey:
+    cdef public str name
+    cdef public object id
+    cdef public Py_hash_t hash
+
+
+cdef class PartitionKey:
+    cdef public TopicKey topic
+    cdef public long long partition
+
+
 cdef class ProduceRequest:
     cdef public long long acks
     cdef public list topics
@@ -41,18 +56,24 @@ cdef class _Reader:
     @cython.locals(value=Py_ssize_t, part=Py_ssize_t, shift=int)
     cdef Py_ssize_t varint(self) except -1
     @cython.locals(start=Py_ssize_t)
+    cdef Py_ssize_t skip(self, Py_ssize_t size) except -1
+    @cython.locals(start=Py_ssize_t)
     cdef object take(self, Py_ssize_t size)
+    @cython.locals(start=Py_ssize_t)
+    cdef bytes copy(self, Py_ssize_t size)
     @cython.locals(size=Py_ssize_t)
     cdef object nullable_bytes(self)
-    @cython.locals(size=Py_ssize_t)
-    cdef object nullable_string(self)
-    cdef object topic(self, bint by_id)
+    cdef Py_ssize_t string_bytes(self) except? -1
+    @cython.locals(size=Py_ssize_t, raw=bytes)
+    cdef TopicKey topic(self, bint by_id)
     @cython.locals(count=Py_ssize_t)
     cdef Py_ssize_t count(self) except -1
     cdef object skip_tags(self)
 
 
 cpdef Py_ssize_t skip_header_tags(object frame, Py_ssize_t position) except -1
+
+cdef TopicKey _topic_key(bytes data, bint by_id)
 
 @cython.locals(reader=_Reader, by_id=bint, request=ProduceRequest, partitions=list)
 cpdef ProduceRequest parse_produce(object frame, int version, Py_ssize_t position=*)

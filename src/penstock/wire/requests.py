@@ -10,17 +10,16 @@ either way.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
 from uuid import UUID
 
 import cython
 
 from penstock.limits import TOPIC_KEYS_KEPT
-from penstock.wire.primitives import MalformedRequestError, array_start, string
+from penstock.wire.errors import MalformedRequestError
 
 if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.penstock.bigendian import load_int16, load_int32, load_int64
 
 PRODUCE_FLEXIBLE_FROM = 9
@@ -36,18 +35,39 @@ _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 
 
-class TopicKey(NamedTuple):
+class TopicKey:
     """A topic as a request names it: by name, or by id in versions from 13 on."""
 
-    name: str
-    id: UUID | None
+    def __init__(self, name: str, topic_id: UUID | None) -> None:
+        self.name = name
+        self.id = topic_id
+        self.hash = hash((name, topic_id))
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, TopicKey) and self.name == other.name and self.id == other.id
+        )
 
 
-class PartitionKey(NamedTuple):
+class PartitionKey:
     """A partition as a request names it."""
 
-    topic: TopicKey
-    partition: int
+    def __init__(self, topic: TopicKey, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+
+    def __hash__(self) -> int:
+        return self.topic.hash ^ self.partition
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PartitionKey)
+            and self.partition == other.partition
+            and self.topic == other.topic
+        )
 
 
 class ProduceRequest:
@@ -97,13 +117,6 @@ def _topic_key(data: bytes, by_id: bool) -> TopicKey:
         raise MalformedRequestError("text that is not UTF-8") from None
     known[data] = key
     return key
-
-
-@lru_cache(maxsize=TOPIC_KEYS_KEPT)
-def topic_start(key: TopicKey, partitions: int, flexible: bool) -> bytes:
-    """How an answer about so many partitions of a topic begins: its name or id, and the number."""
-    name = string(key.name, flexible=flexible) if key.id is None else key.id.bytes
-    return name + array_start(partitions, flexible=flexible)
 
 
 class _Reader:
@@ -167,30 +180,44 @@ class _Reader:
                 return value
             shift += 7
 
-    def take(self, size: int) -> memoryview:
-        """The next size bytes, not copied."""
+    def skip(self, size: int) -> int:
+        """Pass over size bytes; returns where they begin."""
         start = self.position
         if size < 0 or size > self.end - start:
             raise MalformedRequestError(f"a field of {size} bytes does not fit")
         self.position = start + size
+        return start
+
+    def take(self, size: int) -> memoryview:
+        """The next size bytes, not copied."""
+        start = self.skip(size)
         return self.buffer[start : start + size]
+
+    def copy(self, size: int) -> bytes:
+        """The next size bytes."""
+        start = self.skip(size)
+        if cython.compiled:
+            if size == 0:
+                return b""
+            first = cython.cast(cython.p_char, cython.address(self.data[start]))
+            return PyBytes_FromStringAndSize(first, size)
+        return bytes(self.buffer[start : start + size])
 
     def nullable_bytes(self) -> memoryview | None:
         """Bytes, or None."""
         size = self.varint() - 1 if self.flexible else self.int32()
         return None if size == -1 else self.take(size)
 
-    def nullable_string(self) -> memoryview | None:
-        """The bytes of a text, or None."""
-        size = self.varint() - 1 if self.flexible else self.int16()
-        return None if size == -1 else self.take(size)
+    def string_bytes(self) -> int:
+        """The length of a text in bytes, or -1 for null."""
+        return self.varint() - 1 if self.flexible else self.int16()
 
     def topic(self, by_id: bool) -> TopicKey:
         """How a topic is named."""
-        data = self.take(16) if by_id else self.nullable_string()
-        if data is None:
+        size = 16 if by_id else self.string_bytes()
+        if size == -1:
             raise MalformedRequestError("null where a topic's name must be")
-        raw = bytes(data)
+        raw = self.copy(size)
         return (_topics_by_id if by_id else _topics_by_name).get(raw) or _topic_key(raw, by_id)
 
     def count(self) -> int:
@@ -205,7 +232,7 @@ class _Reader:
         if self.flexible:
             for _ in range(self.varint()):
                 self.varint()
-                self.take(self.varint())
+                self.skip(self.varint())
 
 
 def skip_header_tags(frame: memoryview, position: int) -> int:
@@ -223,7 +250,8 @@ def parse_produce(frame: memoryview, version: int, position: int = 0) -> Produce
     """
     reader = _Reader(frame, position, version >= PRODUCE_FLEXIBLE_FROM)
     by_id = version >= PRODUCE_TOPIC_ID_FROM
-    reader.nullable_string()  # transactional id: batches that need it are refused one by one
+    # A transactional id is passed over: batches that need it are refused one by one.
+    reader.skip(max(reader.string_bytes(), 0))
     request = ProduceRequest(reader.int16())
     reader.int32()  # timeout: a commit round takes milliseconds or fails
     for _ in range(reader.count()):

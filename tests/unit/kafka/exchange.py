@@ -64,7 +64,7 @@ class Exchange:
     def open(self) -> None:
         """Start, or start again after whatever happened."""
         self._turns: list[Callable[[], None]] = []
-        store = LogStore(
+        self.store = LogStore(
             self.files,
             DATA,
             self.clock,
@@ -73,7 +73,7 @@ class Exchange:
             background=lambda job: job(),
         )
         self.timers = ManualTimers(self.clock)
-        self.broker = Broker(store, self.clock, call_later=self.timers)
+        self.broker = Broker(self.store, self.clock, call_later=self.timers)
         self.broker.open()
         context = Context(
             broker=self.broker,

@@ -11,7 +11,7 @@ from tests.unit.kafka.exchange import NOW, PEER, Exchange, Slot
 
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.record.encode import NewRecord, encode
-from penstock.wire.primitives import MalformedRequestError
+from penstock.wire.errors import MalformedRequestError
 
 METADATA = 3
 

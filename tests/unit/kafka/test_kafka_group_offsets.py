@@ -162,7 +162,7 @@ class TestCommit:
 
     def test_a_full_disk_is_told(self, exchange: Exchange) -> None:
         topic = exchange.topic()
-        exchange.broker._store.space.found_full()
+        exchange.store.space.found_full()
         exchange.files.capacity = 1
         assert commit(exchange, topic, {0: 1}) == [Code.KAFKA_STORAGE_ERROR]
 
