@@ -1,5 +1,7 @@
-"""Writes an answer by hand: int32 size, int32 correlation id, one zero byte if the version is flexible
-(no tagged fields), then the body. Records go between the pieces that are written here, untouched.
+"""Writes an answer by hand; records go between the pieces that are written here, untouched.
+
+An answer is: int32 size, int32 correlation id, a zero byte if the version is flexible (no tagged
+fields), then the body.
 
 This module may run compiled (setup.py), with the C types that stand in writer.pxd.
 """
