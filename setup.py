@@ -1,7 +1,8 @@
 """Compiles the hot modules with Cython where a C compiler is found.
 
-The modules are ordinary Python files that run as they are. PENSTOCK_PURE=1 installs them uncompiled,
-and so does a machine without a compiler: every extension is optional.
+The modules are ordinary Python files that run as they are; the .pxd files beside them say what C needs
+to know. PENSTOCK_PURE=1 installs them uncompiled, and so does a machine without a compiler: every
+extension is optional, and each needs the others compiled too.
 """
 
 import os

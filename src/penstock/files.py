@@ -13,7 +13,7 @@ import ctypes
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -357,13 +357,27 @@ def sync_all(files: Files, path: Path) -> None:
 
 def write_atomically(files: Files, path: Path, data: bytes) -> None:
     """Replace path so that after a crash it holds either the old bytes or the new ones."""
+    scratch, file = _write_scratch(files, path, data)
+    file.sync()
+    files.rename(scratch, path)
+    files.sync_folder(path.parent)
+
+
+def write_all_atomically(files: Files, folder: Path, contents: Mapping[Path, bytes]) -> None:
+    """The same for many files below a folder, with two syncs in all instead of two for each."""
+    scratches = {path: _write_scratch(files, path, data)[0] for path, data in contents.items()}
+    sync_all(files, folder)
+    for path, scratch in scratches.items():
+        files.rename(scratch, path)
+    sync_all(files, folder)
+
+
+def _write_scratch(files: Files, path: Path, data: bytes) -> tuple[Path, File]:
     scratch = path.with_name(path.name + ".tmp")
     file = files.open(scratch, create=True)
     file.truncate(0)
     file.pwrite([data], 0)
-    file.sync()
-    files.rename(scratch, path)
-    files.sync_folder(path.parent)
+    return scratch, file
 
 
 def read_whole(files: Files, path: Path) -> bytes:

@@ -12,7 +12,7 @@ from penstock.broker import topic_config
 from penstock.broker.broker import Broker
 from penstock.broker.producers import ProducerTable
 from penstock.files import Buffer, FileSlice
-from penstock.kafka.call import Context, Peer
+from penstock.kafka.call import Context, Peer, Waiting
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
 from penstock.log.catalog import TopicEntry
@@ -62,6 +62,7 @@ class Slot:
 
     def __init__(self, correlation_id: int) -> None:
         self.data: bytes | None = None
+        self.waiting: Waiting | None = None
         self._correlation_id = correlation_id
 
     def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:

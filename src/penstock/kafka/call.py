@@ -39,6 +39,10 @@ class Waiting(Protocol):
         """Answer with what there is."""
         ...
 
+    def abandon(self) -> None:
+        """Nobody wants the answer any more."""
+        ...
+
 
 class Context:
     """What the handlers stand on; built once by the server.
@@ -77,6 +81,9 @@ class Context:
 
 class Answer(Protocol):
     """The place of one answer in its connection's order."""
+
+    waiting: Waiting | None
+    """Who is told if the client goes before there is an answer."""
 
     def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
         """Send, as soon as every earlier answer has been sent."""

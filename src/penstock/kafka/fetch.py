@@ -137,6 +137,7 @@ class Fetch:
         for partition in partitions:
             partition.watchers.add(self)
         self._call.context.waiting_fetches.add(self)
+        self._call.answer.waiting = self
         wait = min(self._request.max_wait_ms, FETCH_WAIT_MS_MAX) / 1000
         self._timer = self._call.context.call_later(wait, self.finish)
 
@@ -156,6 +157,11 @@ class Fetch:
         found = self._read_all()
         if found is not None:
             self._answer(found)
+
+    def abandon(self) -> None:
+        """The client has gone: let go of everything that would be held until the time is up."""
+        self._done = True
+        self._stop_waiting()
 
     def _stop_waiting(self) -> None:
         for partition in self._watched:

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from penstock.files import Files, read_whole, sync_all
+from penstock.files import Files, read_whole, write_all_atomically
 from penstock.limits import MIB, PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 from penstock.log.journal import NOT_UNDERSTOOD, Journal
 
@@ -74,21 +74,9 @@ class TopicEntry:
 def write_identities(
     files: Files, topics: Path, folders: Iterable[Path], entry: TopicEntry
 ) -> None:
-    """Write topic.json into partitions' folders, synced. Runs on the commit thread.
-
-    All of it at once: two syncs of the file system instead of two for each of a thousand partitions.
-    """
-    renames: list[tuple[Path, Path]] = []
-    for folder in folders:
-        scratch = folder / (IDENTITY_FILE + ".tmp")
-        file = files.open(scratch, create=True)
-        file.truncate(0)
-        file.pwrite([_with_checksum(entry.encode())], 0)
-        renames.append((scratch, folder / IDENTITY_FILE))
-    sync_all(files, topics)
-    for scratch, path in renames:
-        files.rename(scratch, path)
-    sync_all(files, topics)
+    """Write topic.json into partitions' folders, synced. Runs on the commit thread."""
+    data = _with_checksum(entry.encode())
+    write_all_atomically(files, topics, {folder / IDENTITY_FILE: data for folder in folders})
 
 
 def read_identity(files: Files, folder: Path) -> TopicEntry | None:

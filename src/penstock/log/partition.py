@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.errors import OfflineError
-from penstock.files import File, Files, write_atomically
+from penstock.files import File, Files, write_all_atomically, write_atomically
 from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES
 from penstock.log import checkpoint as checkpoints
 from penstock.log.positions import PartitionId
@@ -414,17 +414,10 @@ def write_checkpoint(files: Files, pending: PendingCheckpoint) -> None:
 
 def write_checkpoints(files: Files, folder: Path, pending: list[PendingCheckpoint]) -> None:
     """The same for many segments below a folder, with two syncs in all instead of four for each."""
-    renames: list[tuple[Path, Path]] = []
+    contents: dict[Path, bytes] = {}
     for one in pending:
         one.segment.offsets.write(one.offsets)
         one.segment.times.write(one.times)
         path = checkpoints.checkpoint_path(one.segment.folder, one.segment.base_offset)
-        scratch = path.with_name(path.name + ".tmp")
-        file = files.open(scratch, create=True)
-        file.truncate(0)
-        file.pwrite([one.content], 0)
-        renames.append((scratch, path))
-    files.sync_all(folder)
-    for scratch, path in renames:
-        files.rename(scratch, path)
-    files.sync_all(folder)
+        contents[path] = one.content
+    write_all_atomically(files, folder, contents)

@@ -10,6 +10,7 @@ cdef class PendingAnswer:
     cdef Pump connection
     cdef object parts
     cdef Py_ssize_t size
+    cdef public object waiting
 
     cpdef fill(self, parts)
 

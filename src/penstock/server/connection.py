@@ -18,7 +18,7 @@ from typing import Protocol, cast
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.files import Buffer, FileSlice
-from penstock.kafka.call import Answer, Peer
+from penstock.kafka.call import Answer, Peer, Waiting
 from penstock.limits import (
     FRAME_PROGRESS_BYTES_MIN,
     FRAME_SECONDS_MAX,
@@ -51,6 +51,7 @@ class PendingAnswer:
         self.connection = connection
         self.parts: Sequence[Part] | None = None
         self.size = 0
+        self.waiting: Waiting | None = None
 
     def fill(self, parts: Sequence[Part]) -> None:
         """Send as soon as every earlier answer has been sent."""
@@ -144,7 +145,10 @@ class Pump:
         if self._outbox is not None:
             self._outbox.close()
             self._outbox = None
-        self._answers.clear()
+        answers, self._answers = self._answers, deque()
+        for answer in answers:
+            if answer.waiting is not None:
+                answer.waiting.abandon()
         self._release_memory()
         self._connections.open.discard(self)
         self._connections.changed()

@@ -15,7 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.apis import APIS
-from penstock.kafka.call import Context, Peer
+from penstock.kafka.call import Context, Peer, Waiting
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
 from penstock.log.store import LogStore
@@ -41,6 +41,7 @@ class Slot:
 
     data: bytes | None = None
     dropped: bool = False
+    waiting: Waiting | None = None
 
     def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
         assert self.data is None
@@ -75,7 +76,7 @@ class Exchange:
         self.timers = ManualTimers(self.clock)
         self.broker = Broker(self.store, self.clock, call_later=self.timers)
         self.broker.open()
-        context = Context(
+        self.context = Context(
             broker=self.broker,
             clock=self.clock,
             call_soon=self._turns.append,
@@ -84,7 +85,7 @@ class Exchange:
             advertised=self.advertised,
             fetch_sessions=FetchSessions(Random(0)),
         )
-        self.dispatcher = Dispatcher(context)
+        self.dispatcher = Dispatcher(self.context)
 
     @staticmethod
     def _run_cold(job: Callable[[], None], done: Callable[[], None]) -> None:

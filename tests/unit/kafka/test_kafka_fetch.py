@@ -95,6 +95,18 @@ def test_a_fetch_waits_for_as_much_as_it_asked_for(topic: Exchange) -> None:
     assert records_of(answered(slot, topic)) == {0: 0}
 
 
+def test_a_client_that_has_gone_leaves_nothing_behind(topic: Exchange) -> None:
+    slot = topic.begin(fetch_request(0, 0, 0), VERSION)
+    assert slot.waiting is not None
+    slot.waiting.abandon()
+    partitions = topic.broker.topic("a").whole_partitions()
+    assert not topic.context.waiting_fetches
+    assert not any(partition.watchers for partition in partitions)
+    append(topic, 1, b"x")
+    topic.drain()
+    assert slot.data is None
+
+
 def test_an_error_is_not_waited_with(topic: Exchange) -> None:
     slot = topic.begin(fetch_request(0, 99), VERSION)
     codes = [p.error_code for p in answered(slot, topic).responses[0].partitions]

@@ -35,6 +35,28 @@ class TestOrder:
 
         run(test)
 
+    def test_who_waits_is_told_when_the_client_goes(self, run: Run) -> None:
+        class Waits:
+            gone = False
+
+            def finish(self) -> None:
+                raise AssertionError("there is nobody to answer")
+
+            def abandon(self) -> None:
+                self.gone = True
+
+        async def test() -> None:
+            async with serving() as served:
+                client = await served.client()
+                client.send(b"a", b"b")
+                await served.handled(2)
+                waits = Waits()
+                served.handler.answers[1].waiting = waits
+                client.go_away()
+                await served.until(lambda: waits.gone)
+
+        run(test)
+
     def test_a_request_without_an_answer_leaves_no_gap(self, run: Run) -> None:
         async def test() -> None:
             async with serving() as served:
