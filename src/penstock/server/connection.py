@@ -160,9 +160,11 @@ class Pump:
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
         self._turn.enter()
-        self._frames.received(nbytes)
-        self._handle_frames()
-        self._turn.leave()
+        try:
+            self._frames.received(nbytes)
+            self._handle_frames()
+        finally:
+            self._turn.leave()
 
     def progressed(self) -> None:
         """The client has taken some of its answers."""

@@ -61,8 +61,10 @@ class SyncThread:
         _, done = self._syncing
         self._syncing = None
         self._turn.enter()
-        done([OSError(code, os.strerror(code)) if code else None for code in errors])
-        self._turn.leave()
+        try:
+            done([OSError(code, os.strerror(code)) if code else None for code in errors])
+        finally:
+            self._turn.leave()
 
     def _queue(self, work: Callable[[], Callable[[], None]] | None) -> None:
         self._jobs.put(work)
