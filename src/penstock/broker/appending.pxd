@@ -7,6 +7,15 @@ from penstock.log.partition cimport Partition
 from penstock.record.batch cimport BatchHeader, checked, parse
 
 
+cdef long long LENGTH_OVERHEAD
+cdef long long NO_PRODUCER
+cdef long long CODEC_MASK
+cdef long long CODEC_MAX
+cdef long long CONTROL_FLAG
+cdef long long TRANSACTIONAL_FLAG
+cdef long long NO_TIMESTAMP
+
+
 cdef class Appended:
     cdef public long long base_offset
     cdef public long long append_time

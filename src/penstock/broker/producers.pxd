@@ -4,6 +4,10 @@ cimport cython
 from penstock.record.batch cimport BatchHeader
 
 
+cdef long long NO_PRODUCER
+cdef long long _SEQUENCE_MAX
+
+
 cdef class Producer:
     cdef public long long epoch
     cdef public list batches

@@ -4,6 +4,11 @@ cimport cython
 from penstock.kafka.call cimport Call
 
 
+cdef long long REQUEST_BYTES_MAX
+cdef long long _PRODUCE
+cdef long long _API_VERSIONS
+
+
 cdef class Dispatcher:
     cdef object _context
 

@@ -9,6 +9,10 @@ from penstock.wire.requests cimport (
 )
 from penstock.wire.writer cimport Writer
 
+cdef long long FETCH_RESPONSE_BYTES_MAX
+cdef long long FETCH_FLEXIBLE_FROM
+cdef long long NO_SESSION
+
 cdef long long _NONE
 
 

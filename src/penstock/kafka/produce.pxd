@@ -8,6 +8,8 @@ from penstock.log.partition cimport Partition
 from penstock.wire.requests cimport ProduceRequest, TopicKey, parse_produce
 from penstock.wire.writer cimport Writer
 
+cdef long long PRODUCE_FLEXIBLE_FROM
+
 cdef long long _NONE
 
 

@@ -18,6 +18,7 @@ cdef class GroupCommit:
     cdef bint _scheduled
     cdef bint _running
     cdef list _rounds
+    cdef bint _together
     cdef list _answered
     cdef public object metadata_failed
     cdef public object on_everything_failed

@@ -81,6 +81,7 @@ class GroupCommit:
         # The round that runs, and those who wait for it.
         self._running = False
         self._rounds: list[Round] = []
+        self._together = False
         self._answered: list[Callable[[], None]] = []
         self.metadata_failed: OSError | None = None
         self.on_everything_failed: Callable[[OSError], None] = lambda error: None
@@ -152,8 +153,9 @@ class GroupCommit:
         self._rounds = rounds
         self._answered, self._waiting = self._waiting, []
         self._dirty = {}
+        self._together = len(files) > SYNC_ONE_BY_ONE_MAX
         if only_syncs and files:
-            self._sync(files, len(files) > SYNC_ONE_BY_ONE_MAX, self.synced)
+            self._sync(files, self._together, self.synced)
         else:
             self._start_job()
 
@@ -165,7 +167,7 @@ class GroupCommit:
         """A round that only synced has ended."""
         if not any(errors):
             self._finish(None)
-        elif len(self._rounds) > SYNC_ONE_BY_ONE_MAX:
+        elif self._together:
             self._finish(Outcome({}, {}, everything_failed=errors[0]))
         else:
             # Without sealed segments, which bring checkpoints, a partition has one file to sync.
@@ -181,7 +183,8 @@ class GroupCommit:
             if round_.partition in self._moved_starts
         }
         self._moved_starts = set()
-        self._run(partial(self._job.run, self._rounds, metadata, ends, moved), self._finish)
+        job = partial(self._job.run, self._rounds, self._together, metadata, ends, moved)
+        self._run(job, self._finish)
 
     def _finish(self, outcome: Outcome | None) -> None:
         """Back on the loop; None means that everything was synced and nothing else was to do."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.files import File, Files, SyncAllError, sync_all
-from penstock.limits import SYNC_ONE_BY_ONE_MAX
 from penstock.log.partition import Partition, PendingCheckpoint, Round, write_checkpoint
 from penstock.log.positions import PartitionId, Position, Positions
 
@@ -43,6 +42,7 @@ class CommitJob:
     def run(
         self,
         rounds: Sequence[Round],
+        together: bool,
         metadata: Sequence[Callable[[], None]],
         ends: Mapping[PartitionId, Position],
         moved: Mapping[PartitionId, Position],
@@ -51,12 +51,13 @@ class CommitJob:
 
         Args:
             rounds: what each partition needs.
+            together: whether one sync of the file system serves for all their files.
             metadata: changes that must be durable before the data, in this order.
             ends: durable ends of earlier rounds, to be recorded.
             moved: new starts, to be recorded once the data is synced.
         """
         self._positions.record(ends)
-        outcome = self._sync(rounds, metadata)
+        outcome = self._sync(rounds, together, metadata)
         if moved:
             failed = {partition.identity for partition in outcome.failed}
             self._positions.record({m: at for m, at in moved.items() if m not in failed})
@@ -64,12 +65,13 @@ class CommitJob:
                 return outcome._replace(metadata_error=self._positions.failed)
         return outcome
 
-    def _sync(self, rounds: Sequence[Round], metadata: Sequence[Callable[[], None]]) -> Outcome:
+    def _sync(
+        self, rounds: Sequence[Round], together: bool, metadata: Sequence[Callable[[], None]]
+    ) -> Outcome:
         metadata_error = next((e for change in metadata if (e := _error_of(change))), None)
         everything_failed: OSError | None = None
         if isinstance(metadata_error, SyncAllError):
             everything_failed = metadata_error
-        together = sum(len(round_.files) for round_ in rounds) > SYNC_ONE_BY_ONE_MAX
         if together and everything_failed is None:
             everything_failed = self._sync_all()
         outcome = Outcome({}, {}, metadata_error, everything_failed)

@@ -5,6 +5,12 @@ from penstock.log.segment cimport Segment
 from penstock.record.batch cimport BatchHeader
 
 
+cdef long long RELATIVE_OFFSET_MAX
+cdef long long LENGTH_OVERHEAD
+cdef long long NO_TIMESTAMP
+cdef long long _POINTS_KEPT
+
+
 cdef class DurablePoint:
     cdef public long long offset
     cdef public Segment segment

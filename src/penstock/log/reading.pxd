@@ -5,6 +5,8 @@ from penstock.log.partition cimport DurablePoint, Partition
 from penstock.log.segment cimport Segment
 
 
+cdef long long _SMALL_BYTES
+
 @cython.locals(place=DurablePoint, at=Py_ssize_t, segment=Segment, position=cython.longlong)
 cpdef read(Partition partition, long long offset, long long max_bytes)
 

@@ -4,6 +4,9 @@ cimport cython
 from penstock.record.batch cimport BatchHeader
 
 
+cdef long long LENGTH_OVERHEAD
+
+
 cdef class Segment:
     cdef object _files
     cdef object _file

@@ -6,6 +6,11 @@ from penstock.server.outbox cimport Outbox
 from penstock.server.turn cimport Turn
 
 
+cdef long long WRITE_BUFFER_BYTES_MAX
+cdef long long JOIN_BYTES_MAX
+cdef long long RECEIVE_BUFFER_BYTES_KEPT
+
+
 cdef class PendingAnswer:
     cdef Pump connection
     cdef object parts

@@ -2,6 +2,13 @@
 cimport cython
 
 
+cdef long long FRAME_BYTES_MAX
+cdef long long FIRST_FRAME_BYTES_MAX
+cdef long long RECEIVE_BUFFER_BYTES_KEPT
+cdef long long RECEIVE_BUFFER_BYTES_MIN
+cdef long long _LENGTH_BYTES
+
+
 cdef class FrameBuffer:
     cdef bytearray _buffer
     cdef object _view
