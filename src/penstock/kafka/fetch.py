@@ -168,6 +168,8 @@ class Fetch:
             partition.watchers.discard(self)
         self._watched = []
         if self._timer is not None:
+            # Or each would hold the other until the collector of cycles stops the world.
+            self._call.answer.waiting = None
             self._call.context.waiting_fetches.discard(self)
             self._timer.cancel()
             self._timer = None

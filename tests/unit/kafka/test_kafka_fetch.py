@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -105,6 +106,21 @@ def test_a_client_that_has_gone_leaves_nothing_behind(topic: Exchange) -> None:
     append(topic, 1, b"x")
     topic.drain()
     assert slot.data is None
+
+
+def test_requests_leave_no_cycles_behind(topic: Exchange) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for offset in range(50):
+            slot = topic.begin(fetch_request(offset), VERSION)
+            append(topic, 0, b"x")
+            topic.drain()
+            assert slot.data is not None
+        del slot
+        assert gc.collect() < 50
+    finally:
+        gc.enable()
 
 
 def test_an_error_is_not_waited_with(topic: Exchange) -> None:
