@@ -1,7 +1,6 @@
 # The C types of call.py, for the compiled build.
 cimport cython
 
-
 from penstock.broker.broker cimport Broker
 from penstock.broker.topic cimport Topic
 from penstock.wire.requests cimport TopicKey

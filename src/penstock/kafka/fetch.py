@@ -233,10 +233,7 @@ class Fetch:
         topics = _by_topic(found)
         answer.length(len(topics))
         for key, items in topics:
-            if key.id is None:
-                answer.string(key.name)
-            else:
-                answer.raw(key.id.bytes)
+            answer.topic(key.name, key.id)
             answer.length(len(items))
             for item in items:
                 _write(answer, item, call.version)

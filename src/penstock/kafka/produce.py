@@ -99,10 +99,7 @@ def _answer(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
     answer = Writer(call.correlation_id, version >= PRODUCE_FLEXIBLE_FROM)
     answer.length(len(topics))
     for key, results in topics:
-        if key.id is None:
-            answer.string(key.name)
-        else:
-            answer.raw(key.id.bytes)
+        answer.topic(key.name, key.id)
         answer.length(len(results))
         for result in results:
             _write(answer, result, version)

@@ -183,9 +183,8 @@ def serve(settings: ServeSettings) -> None:
     """Run a server until SIGTERM or SIGINT. Prints a line per listener and then `ready`."""
     raise_descriptor_limit()
     calm_garbage_collector()
-    # The commit thread needs the interpreter for a moment before and after each sync. With Python's
-    # default of 5 ms a busy loop keeps it waiting for up to a millisecond (a request per batch: 25,000
-    # a second instead of 30,000).
+    # The commit thread needs the interpreter for rounds that write something, and uncompiled for every
+    # round. With Python's default of 5 ms a busy loop keeps it waiting for up to a millisecond.
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings))

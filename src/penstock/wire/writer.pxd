@@ -18,6 +18,7 @@ cdef class Writer:
     cpdef varint(self, unsigned long long value)
     cpdef length(self, long long value)
     cpdef string(self, text)
+    cpdef topic(self, name, topic_id)
     cpdef end(self)
     @cython.locals(size=Py_ssize_t)
     cpdef records(self, data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import cython
 
@@ -111,6 +112,13 @@ class Writer:
         else:
             self.int16(size)
         self.raw(data)
+
+    def topic(self, name: str, topic_id: UUID | None) -> None:
+        """How a topic is named: by its id, or where there is none by its name."""
+        if topic_id is None:
+            self.string(name)
+        else:
+            self.raw(topic_id.bytes)
 
     def end(self) -> None:
         """The end of a structure: no tagged fields, where there could be any."""
