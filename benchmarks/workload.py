@@ -1,6 +1,6 @@
-"""What clients do to a broker, each workload in a process of its own.
+"""What clients do to a broker whose own cost is measured, each workload in a process of its own.
 
-A benchmark calls `run("produce", ...)`; this module starts itself as a child process, does the work
+A benchmark calls `run("steady", ...)`; this module starts itself as a child process, does the work
 there with librdkafka (confluent-kafka) and hands back the numbers. The child's processor time and
 interpreter lock are thus never the harness's, and every workload starts from the same client state.
 """
@@ -8,7 +8,6 @@ interpreter lock are thus never the harness's, and every workload starts from th
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
 import threading
@@ -107,182 +106,6 @@ def _value(message: Message) -> bytes:
 
 
 # ---- workloads -------------------------------------------------------------------------------
-
-
-def produce(bootstrap: str, topic: str, records: int, size: int) -> Numbers:
-    """As many records as the client can send: acks=all, linger 5 ms; until the last is answered."""
-    failures = _Failures()
-    producer = _producer(
-        bootstrap,
-        **{
-            "linger.ms": 5,
-            "queue.buffering.max.messages": 300_000,
-            "queue.buffering.max.kbytes": 1_048_576,
-            "delivery.report.only.error": True,
-            "on_delivery": failures,
-        },
-    )
-    producer.list_topics(topic)  # connect and learn the leaders before the clock starts
-    value = bytes(size)
-    send = producer.produce
-    started = time.perf_counter()
-    for _ in range(records):
-        try:
-            send(topic, value)
-        except BufferError:
-            producer.poll(0.005)
-            _send_when_possible(producer, topic, value)
-    left = producer.flush(STALL_LIMIT)
-    seconds = time.perf_counter() - started
-    failures.check(left)
-    return {"seconds": seconds, "rate": records / seconds}
-
-
-def _send_when_possible(producer: Any, topic: str, value: bytes) -> None:
-    deadline = time.monotonic() + STALL_LIMIT
-    while True:
-        try:
-            producer.produce(topic, value)
-            return
-        except BufferError:
-            if time.monotonic() > deadline:
-                raise WorkloadError("the broker takes no records") from None
-            producer.poll(0.005)
-
-
-def consume(bootstrap: str, topic: str, partitions: int, records: int) -> Numbers:
-    """Read the topic from its start as fast as the client can, timed from the first record.
-
-    librdkafka's default queues hide the broker (100 B records come at a fifth of the speed from any
-    broker), so they are widened as far as is useful.
-    """
-    consumer = _consumer(
-        bootstrap,
-        topic,
-        partitions,
-        **{
-            "queued.min.messages": 1_000_000,
-            "queued.max.messages.kbytes": 1_048_576,
-            "fetch.queue.backoff.ms": 1,
-        },
-    )
-    first = consumer.consume(1, STALL_LIMIT)
-    started = time.perf_counter()
-    seen = len(first)
-    while seen < records:
-        # Never more than are left: it would wait for them.
-        messages = consumer.consume(min(10_000, records - seen), STALL_LIMIT)
-        if not messages:
-            raise WorkloadError(f"no record for {STALL_LIMIT:.0f} s; {seen} of {records} seen")
-        _value(messages[-1])
-        seen += len(messages)
-    seconds = time.perf_counter() - started
-    consumer.close()
-    return {"seconds": seconds, "rate": records / seconds}
-
-
-def single(bootstrap: str, topic: str, records: int, outstanding: int) -> Numbers:
-    """One record per request: every record is sent by itself, with so many unanswered at a time."""
-    answered = 0
-    failures = _Failures()
-
-    def delivered(error: object, message: object) -> None:
-        nonlocal answered
-        answered += 1
-        failures(error, message)
-
-    producer = _producer(
-        bootstrap,
-        **{
-            "linger.ms": 0,
-            "batch.num.messages": 1,
-            "max.in.flight.requests.per.connection": outstanding,
-            "enable.idempotence": False,
-            "socket.nagle.disable": True,
-            "on_delivery": delivered,
-        },
-    )
-    producer.list_topics(topic)
-    value = bytes(100)
-    started = time.perf_counter()
-    sent = 0
-    while answered < records:
-        while sent < records and sent - answered < outstanding:
-            producer.produce(topic, value)
-            sent += 1
-        if not producer.poll(STALL_LIMIT):
-            raise WorkloadError(f"no answer for {STALL_LIMIT:.0f} s")
-    seconds = time.perf_counter() - started
-    failures.check(0)
-    return {"seconds": seconds, "rate": records / seconds}
-
-
-_STAMP = struct.Struct("<d")
-
-
-class _Reader(threading.Thread):
-    """Consumes in the background and keeps the delay of every record, in milliseconds."""
-
-    def __init__(self, consumer: Any, records: int) -> None:
-        super().__init__(daemon=True)
-        self.consumer = consumer
-        self.records = records
-        self.delays: list[float] = []
-        self.problem: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            quiet_since = time.monotonic()
-            while len(self.delays) < self.records:
-                message = self.consumer.poll(0.5)
-                now = time.perf_counter()
-                if message is not None:
-                    (sent,) = _STAMP.unpack_from(_value(message))
-                    self.delays.append((now - sent) * 1000)
-                    quiet_since = time.monotonic()
-                elif time.monotonic() - quiet_since > STALL_LIMIT:
-                    raise WorkloadError(f"no record for {STALL_LIMIT:.0f} s")
-        except BaseException as problem:  # handed to the thread that waits for us
-            self.problem = problem
-
-
-def end_to_end(
-    bootstrap: str, topic: str, partitions: int, rate: int, seconds: float, warm_up: float
-) -> Numbers:
-    """Records at a steady rate, one by one: from before produce() until the consumer has them."""
-    quick = {"socket.nagle.disable": True}
-    failures = _Failures()
-    producer = _producer(
-        bootstrap,
-        **quick,
-        **{"linger.ms": 0, "delivery.report.only.error": True, "on_delivery": failures},
-    )
-    producer.list_topics(topic)
-    records = int(rate * (seconds + warm_up))
-    reader = _Reader(_consumer(bootstrap, topic, partitions, **quick), records)
-    reader.start()
-    time.sleep(0.3)  # the consumer connects; what is slow after that is the warm-up's part
-    padding = bytes(100 - _STAMP.size)
-    started = time.perf_counter()
-    for number in range(records):
-        wait = started + number / rate - time.perf_counter()
-        if wait > 0:
-            time.sleep(wait)
-        producer.produce(topic, _STAMP.pack(time.perf_counter()) + padding)
-        producer.poll(0)
-    failures.check(producer.flush(STALL_LIMIT))
-    reader.join(STALL_LIMIT)
-    if reader.problem is not None or reader.is_alive():
-        raise WorkloadError(f"the consumer stopped after {len(reader.delays)}: {reader.problem}")
-    # Order of arrival is order of sending but for what crosses between partitions.
-    measured = sorted(reader.delays[int(rate * warm_up) :])
-    return {
-        "p50": percentile(measured, 0.50),
-        "p99": percentile(measured, 0.99),
-        "p999": percentile(measured, 0.999),
-        "max": measured[-1],
-        "samples": len(measured),
-    }
 
 
 def steady(bootstrap: str, topic: str, partitions: int, rate: int, records: int) -> Numbers:
@@ -385,10 +208,6 @@ def burst(bootstrap: str, topic: str, partitions: int, rounds: int) -> Numbers:
 
 
 _WORKLOADS: dict[str, Callable[..., Numbers]] = {
-    "produce": produce,
-    "consume": consume,
-    "single": single,
-    "end_to_end": end_to_end,
     "steady": steady,
     "burst": burst,
 }

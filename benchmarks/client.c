@@ -1,0 +1,294 @@
+/* The load of the comparison with Kafka: librdkafka without an interpreter in the way.
+ *
+ * One Python thread sends 1.65 million records a second at most, whatever the broker does; this
+ * client sends 2.6 million, and then the broker shows. Called by client.py as
+ *
+ *     client produce|consume|single|end-to-end BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE WARM-UP RATE
+ *
+ * it prints its numbers as one line of JSON, or a reason on standard error and exits with 1.
+ */
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The part of librdkafka's stable interface that is used. It is written down here because the
+ * library comes with the Python package, which has no header. */
+typedef struct rd_kafka rd_kafka_t;
+typedef struct rd_kafka_topic rd_kafka_topic_t;
+typedef struct rd_kafka_conf rd_kafka_conf_t;
+typedef struct rd_kafka_queue rd_kafka_queue_t;
+typedef struct {
+    int err;
+    rd_kafka_topic_t *topic;
+    int32_t partition;
+    void *payload;
+    size_t len;
+    void *key;
+    size_t key_len;
+    int64_t offset;
+    void *opaque;
+} rd_kafka_message_t;
+typedef struct {
+    char *topic;
+    int32_t partition;
+    int64_t offset;
+} rd_kafka_topic_partition_t; /* more fields follow: only used through pointers */
+typedef struct rd_kafka_topic_partition_list rd_kafka_topic_partition_list_t;
+typedef void delivery_report(rd_kafka_t *, const rd_kafka_message_t *, void *);
+enum { PRODUCER, CONSUMER };
+enum { COPY = 0x2, ANY_PARTITION = -1, QUEUE_FULL = -184 };
+
+rd_kafka_conf_t *rd_kafka_conf_new(void);
+int rd_kafka_conf_set(rd_kafka_conf_t *, const char *, const char *, char *, size_t);
+void rd_kafka_conf_set_dr_msg_cb(rd_kafka_conf_t *, delivery_report *);
+rd_kafka_t *rd_kafka_new(int, rd_kafka_conf_t *, char *, size_t);
+rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *, const char *, void *);
+int rd_kafka_metadata(rd_kafka_t *, int, rd_kafka_topic_t *, const void **, int);
+void rd_kafka_metadata_destroy(const void *);
+int rd_kafka_produce(rd_kafka_topic_t *, int32_t, int, void *, size_t, const void *, size_t, void *);
+int rd_kafka_last_error(void);
+const char *rd_kafka_err2str(int);
+int rd_kafka_poll(rd_kafka_t *, int);
+int rd_kafka_flush(rd_kafka_t *, int);
+int rd_kafka_poll_set_consumer(rd_kafka_t *);
+rd_kafka_topic_partition_list_t *rd_kafka_topic_partition_list_new(int);
+rd_kafka_topic_partition_t *rd_kafka_topic_partition_list_add(
+    rd_kafka_topic_partition_list_t *, const char *, int32_t);
+int rd_kafka_assign(rd_kafka_t *, const rd_kafka_topic_partition_list_t *);
+rd_kafka_queue_t *rd_kafka_queue_get_consumer(rd_kafka_t *);
+ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
+rd_kafka_message_t *rd_kafka_consumer_poll(rd_kafka_t *, int);
+void rd_kafka_message_destroy(rd_kafka_message_t *);
+
+#define STALL_MS 30000
+#define BATCH 10000
+#define IN_FLIGHT 64
+
+static const char *bootstrap, *topic;
+static int partitions, rate;
+static long records, warm_up;
+static size_t size;
+static char *value;
+static long answered;
+static int first_error;
+
+static void give_up(const char *operation, const char *reason) {
+    fprintf(stderr, "%s: %s\n", operation, reason);
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static void print_rate(double started) {
+    double seconds = now() - started;
+    printf("{\"seconds\": %.6f, \"rate\": %.1f}\n", seconds, (double)records / seconds);
+}
+
+/* ---- clients ---- */
+
+static void delivered(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
+    (void)client, (void)opaque;
+    answered++;
+    if (message->err && !first_error) first_error = message->err;
+}
+
+/* Settings are pairs of name and value, and a null. */
+static rd_kafka_t *new_client(int type, const char *const *settings) {
+    char problem[512];
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    if (rd_kafka_conf_set(conf, "bootstrap.servers", bootstrap, problem, sizeof problem))
+        give_up("configure", problem);
+    for (; *settings; settings += 2)
+        if (rd_kafka_conf_set(conf, settings[0], settings[1], problem, sizeof problem))
+            give_up("configure", problem);
+    if (type == PRODUCER) rd_kafka_conf_set_dr_msg_cb(conf, delivered);
+    rd_kafka_t *client = rd_kafka_new(type, conf, problem, sizeof problem);
+    if (!client) give_up("create a client", problem);
+    return client;
+}
+
+/* Connects and learns the leaders, before any clock starts. */
+static rd_kafka_topic_t *known_topic(rd_kafka_t *client) {
+    rd_kafka_topic_t *handle = rd_kafka_topic_new(client, topic, NULL);
+    const void *metadata;
+    int error = rd_kafka_metadata(client, 0, handle, &metadata, STALL_MS);
+    if (error) give_up("get metadata", rd_kafka_err2str(error));
+    rd_kafka_metadata_destroy(metadata);
+    return handle;
+}
+
+static int send_value(rd_kafka_topic_t *to) {
+    if (!rd_kafka_produce(to, ANY_PARTITION, COPY, value, size, NULL, 0, NULL)) return 1;
+    if (rd_kafka_last_error() != QUEUE_FULL)
+        give_up("produce", rd_kafka_err2str(rd_kafka_last_error()));
+    return 0;
+}
+
+static void finish(rd_kafka_t *producer) {
+    if (rd_kafka_flush(producer, STALL_MS)) give_up("flush", "records are left without an answer");
+    if (first_error) give_up("deliver", rd_kafka_err2str(first_error));
+}
+
+/* Assigned to the start of every partition, so that no group has to be formed. */
+static rd_kafka_t *new_consumer(const char *const *settings) {
+    rd_kafka_t *consumer = new_client(CONSUMER, settings);
+    rd_kafka_poll_set_consumer(consumer);
+    rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new(partitions);
+    for (int number = 0; number < partitions; number++)
+        rd_kafka_topic_partition_list_add(all, topic, number)->offset = 0;
+    int error = rd_kafka_assign(consumer, all);
+    if (error) give_up("assign", rd_kafka_err2str(error));
+    return consumer;
+}
+
+/* ---- workloads ---- */
+
+/* As many records as the client can send: acks=all, linger 5 ms; until the last is answered. */
+static void produce(void) {
+    const char *settings[] = {
+        "acks", "all", "linger.ms", "5", "delivery.report.only.error", "true",
+        "queue.buffering.max.messages", "300000", "queue.buffering.max.kbytes", "1048576", NULL};
+    rd_kafka_t *producer = new_client(PRODUCER, settings);
+    rd_kafka_topic_t *to = known_topic(producer);
+    double started = now();
+    for (long sent = 0; sent < records; sent++)
+        for (double since = 0; !send_value(to);) {
+            if (since == 0) since = now();
+            if (now() - since > STALL_MS / 1e3) give_up("produce", "the broker takes no records");
+            rd_kafka_poll(producer, 5);
+        }
+    finish(producer);
+    print_rate(started);
+}
+
+/* The topic from its start as fast as the client can, timed from the first record. librdkafka's
+ * default queues hide the broker (100 B records come at a fifth of the speed from any broker). */
+static void consume(void) {
+    const char *settings[] = {
+        "group.id", "benchmark", "enable.auto.commit", "false", "auto.offset.reset", "error",
+        "queued.min.messages", "1000000", "queued.max.messages.kbytes", "1048576",
+        "fetch.queue.backoff.ms", "1", NULL};
+    rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(new_consumer(settings));
+    rd_kafka_message_t *messages[BATCH];
+    double started = 0;
+    for (long seen = 0; seen < records;) {
+        /* Never more than are left: it would wait for them. */
+        long most = !seen ? 1 : records - seen < BATCH ? records - seen : BATCH;
+        ssize_t count = rd_kafka_consume_batch_queue(queue, STALL_MS, messages, (size_t)most);
+        if (count <= 0) give_up("consume", "no record for 30 s");
+        if (!seen) started = now();
+        seen += count;
+        for (ssize_t i = 0; i < count; i++) {
+            if (messages[i]->err) give_up("consume", rd_kafka_err2str(messages[i]->err));
+            rd_kafka_message_destroy(messages[i]);
+        }
+    }
+    print_rate(started);
+}
+
+/* One record per request: every record is sent by itself, with 64 unanswered at a time. */
+static void single(void) {
+    const char *settings[] = {
+        "acks", "all", "linger.ms", "0", "batch.num.messages", "1", "enable.idempotence", "false",
+        "max.in.flight.requests.per.connection", "64", "socket.nagle.disable", "true", NULL};
+    rd_kafka_t *producer = new_client(PRODUCER, settings);
+    rd_kafka_topic_t *to = known_topic(producer);
+    double started = now();
+    for (long sent = 0; answered < records;) {
+        for (; sent < records && sent - answered < IN_FLIGHT; sent++)
+            if (!send_value(to)) give_up("produce", "the client's queue is full");
+        if (!rd_kafka_poll(producer, STALL_MS)) give_up("produce", "no answer for 30 s");
+    }
+    finish(producer);
+    print_rate(started);
+}
+
+struct reader {
+    rd_kafka_t *consumer;
+    double *delays; /* milliseconds, in order of arrival */
+};
+
+static void *read_all(void *argument) {
+    struct reader *reader = argument;
+    for (long seen = 0; seen < records; seen++) {
+        rd_kafka_message_t *message = rd_kafka_consumer_poll(reader->consumer, STALL_MS);
+        double arrived = now(), sent;
+        if (!message) give_up("consume", "no record for 30 s");
+        if (message->err) give_up("consume", rd_kafka_err2str(message->err));
+        memcpy(&sent, message->payload, sizeof sent);
+        reader->delays[seen] = (arrived - sent) * 1e3;
+        rd_kafka_message_destroy(message);
+    }
+    return NULL;
+}
+
+static int ascending(const void *left, const void *right) {
+    double difference = *(const double *)left - *(const double *)right;
+    return (difference > 0) - (difference < 0);
+}
+
+/* Records at a steady rate, one by one: from before they are sent until the consumer has them. */
+static void end_to_end(void) {
+    const char *sending[] = {"acks", "all", "linger.ms", "0", "socket.nagle.disable", "true",
+                             "delivery.report.only.error", "true", NULL};
+    const char *reading[] = {"group.id", "benchmark", "enable.auto.commit", "false",
+                             "auto.offset.reset", "error", "socket.nagle.disable", "true", NULL};
+    rd_kafka_t *producer = new_client(PRODUCER, sending);
+    rd_kafka_topic_t *to = known_topic(producer);
+    struct reader reader = {new_consumer(reading), calloc((size_t)records, sizeof(double))};
+    pthread_t thread;
+    pthread_create(&thread, NULL, read_all, &reader);
+    usleep(300000); /* the consumer connects; what is slow after that is the warm-up's part */
+    double started = now();
+    for (long sent = 0; sent < records; sent++) {
+        double wait = started + (double)sent / rate - now();
+        if (wait > 0) usleep((useconds_t)(wait * 1e6));
+        double stamp = now();
+        memcpy(value, &stamp, sizeof stamp);
+        if (!send_value(to)) give_up("produce", "the client's queue is full");
+        rd_kafka_poll(producer, 0);
+    }
+    finish(producer);
+    pthread_join(thread, NULL);
+    /* Order of arrival is order of sending but for what crosses between partitions. */
+    double *measured = reader.delays + warm_up;
+    size_t count = (size_t)(records - warm_up);
+    qsort(measured, count, sizeof(double), ascending);
+    printf("{\"p50\": %.4f, \"p99\": %.4f, \"p999\": %.4f, \"max\": %.4f}\n", measured[count / 2],
+           measured[count * 99 / 100], measured[count * 999 / 1000], measured[count - 1]);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} workloads[] = {
+    {"produce", produce}, {"consume", consume}, {"single", single}, {"end-to-end", end_to_end}};
+
+int main(int count, char **arguments) {
+    if (count != 9) give_up("client", "takes 8 arguments: see the top of client.c");
+    bootstrap = arguments[2];
+    topic = arguments[3];
+    partitions = atoi(arguments[4]);
+    records = atol(arguments[5]);
+    size = (size_t)atol(arguments[6]);
+    warm_up = atol(arguments[7]);
+    rate = atoi(arguments[8]);
+    value = calloc(1, size);
+    for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++)
+        if (!strcmp(workloads[i].name, arguments[1])) {
+            workloads[i].run();
+            fflush(stdout);
+            _exit(0); /* the client's threads need no orderly end, and closing takes a second */
+        }
+    give_up("client", "no such workload");
+}

@@ -1,0 +1,72 @@
+"""The load of the comparison with Kafka: builds client.c and runs it, one process per workload."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import confluent_kafka
+
+from benchmarks.workload import TIME_LIMIT, Numbers, WorkloadError
+
+_SOURCE = Path(__file__).with_name("client.c")
+_PROGRAM = _SOURCE.parent.parent / "build" / "benchmark-client"
+
+
+def run(
+    name: str,
+    *,
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    records: int,
+    size: int = 100,
+    warm_up: int = 0,
+    rate: int = 0,
+) -> Numbers:
+    """Do produce, consume, single or end-to-end and return what it measured.
+
+    The last is sent at a rate per second, and the first records of it (warm_up) do not count.
+    """
+    numbers = (partitions, records, size, warm_up, rate)
+    command = [str(build()), name, bootstrap, topic, *map(str, numbers)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT
+        )
+    except subprocess.TimeoutExpired:
+        raise WorkloadError(f"'{' '.join(command)}' hangs") from None
+    if done.returncode:
+        raise WorkloadError(f"'{' '.join(command)}' failed:\n{done.stderr}")
+    measured: Numbers = json.loads(done.stdout)
+    return measured
+
+
+@functools.cache
+def build() -> Path:
+    """Compile the client against the librdkafka that confluent-kafka brings; the program."""
+    compiler = os.environ.get("CC") or shutil.which("cc")
+    if compiler is None:
+        raise WorkloadError("the benchmark's client needs a C compiler (Debian: apt install gcc)")
+    _PROGRAM.parent.mkdir(exist_ok=True)
+    library = _librdkafka()
+    # The library's own dependencies are the business of the loader, which finds them.
+    link = [str(library), f"-Wl,-rpath,{library.parent}", "-pthread"]
+    command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(_PROGRAM), str(_SOURCE), *link]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise WorkloadError(f"the benchmark's client could not be compiled:\n{done.stderr}")
+    return _PROGRAM
+
+
+def _librdkafka() -> Path:
+    package = Path(confluent_kafka.__file__).parent
+    folders = (package.with_name("confluent_kafka.libs"), package / ".dylibs")
+    for folder in folders:
+        for library in folder.glob("librdkafka*"):
+            return library
+    raise WorkloadError(f"confluent-kafka brings no librdkafka in {folders[0]}; install its wheel")
