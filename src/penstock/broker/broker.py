@@ -101,7 +101,9 @@ class Broker:
                     _log.error("%s", error)
                     partitions.append(error)
             self._add(Topic(entry, config, partitions))
+        self._skip_known_producers()
         self._groups.open(self._by_id)
+        self.commit.on_everything_failed = self._fail_everything
         self._store.begin()
 
     def _skip_known_producers(self) -> None:
@@ -239,8 +241,6 @@ class Broker:
         self._topics[topic.name] = topic
         self._by_id[topic.entry.id] = topic
         self._metric_names[metric_name(topic.name)] = topic.name
-
-    # -- appending
 
     # -- producers
 
