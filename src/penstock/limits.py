@@ -113,6 +113,9 @@ FIRST_MEMBERS_SECONDS = 0.1
 OFFSET_METADATA_BYTES_MAX = 4 * KIB
 # Kafka's offsets.retention.minutes: how long the offsets of a group without members are kept.
 OFFSETS_RETENTION_MINUTES = 7 * 24 * 60
+# Kafka's transaction.max.timeout.ms and transactional.id.expiration.ms.
+TRANSACTION_TIMEOUT_MS_MAX = 15 * 60 * 1000
+TRANSACTION_ID_EXPIRY_MS = 7 * 24 * 3600 * 1000
 # Kafka's offsets.retention.check.interval.ms.
 OFFSETS_CHECK_SECONDS = 600.0
 

@@ -47,6 +47,9 @@ class Witness:
     def appended(self, header: BatchHeader, base_offset: int) -> None:
         self.batches.append((Token(header.producer_id, header.base_sequence), base_offset))
 
+    def ended(self, header: BatchHeader, base_offset: int, *, commit: bool) -> None:
+        raise AssertionError("there are no transactions in these histories")
+
     def snapshot(self) -> bytes:
         return json.dumps(self.batches).encode()
 

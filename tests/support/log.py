@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,14 @@ class Log:
             if self._jobs:
                 job, done = self._jobs.pop(0)
                 done(job())
+
+    def commit_until(self, answers: Sized) -> None:
+        """Run rounds only until there is an answer."""
+        while not answers:
+            while self._turns:
+                self._turns.pop(0)()
+            job, done = self._jobs.pop(0)
+            done(job())
 
     def start_round(self) -> Callable[[], None]:
         """Let a round begin; the function that is returned lets it end."""

@@ -18,8 +18,9 @@ from penstock.errors import DamagedLogError, FormatError, NotFoundError, Penstoc
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.log import checkpoint, verify
 from penstock.log.catalog import Catalog, TopicEntry, read_identity
+from penstock.log.committed import Committed
 from penstock.log.journal import Journal
-from penstock.log.offsets import Committed, OffsetsJournal, committed
+from penstock.log.offsets import OffsetsJournal, committed
 from penstock.log.partition import Partition
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.reading import newest_by_time, offset_for_time, read

@@ -25,9 +25,10 @@ cdef class Appender:
     cdef GroupCommit _commit
     cdef object _space
     cdef object _clock
+    cdef public object enlist
 
     @cython.locals(header=BatchHeader, base_offset=cython.longlong)
-    cpdef Appended append(self, Topic topic, Partition partition, data)
+    cpdef Appended append(self, Topic topic, Partition partition, data, bint begins=*)
     cdef _check_timestamp(self, Topic topic, BatchHeader header)
 
 

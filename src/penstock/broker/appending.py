@@ -5,6 +5,8 @@ This module may run compiled (setup.py), with the C types that stand in appendin
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.broker.errors import (
     BatchTooLargeError,
     InvalidAppendError,
@@ -31,9 +33,16 @@ from penstock.record.batch import (
     parse,
     stamp_append_time,
 )
+from penstock.record.marker import encode_marker
 from penstock.record.recompress import recompress
 
 NO_TIMESTAMP = -1
+Enlist = Callable[[int, int, Partition, bool], None]
+"""Producer id, epoch, partition, and whether the batch may bring the partition in."""
+
+
+def _no_transactions(producer_id: int, epoch: int, partition: Partition, begins: bool) -> None:
+    raise InvalidAppendError(f"append to {partition}", "this broker has no transactions")
 
 
 class Appended:
@@ -51,16 +60,33 @@ class Appender:
         self._commit = commit
         self._space = space
         self._clock = clock
+        self.enlist: Enlist = _no_transactions
+        """Asked before a batch of a transaction is appended."""
 
-    def append(self, topic: Topic, partition: Partition, data: bytearray | memoryview) -> Appended:
+    def append(
+        self,
+        topic: Topic,
+        partition: Partition,
+        data: bytearray | memoryview,
+        begins: bool = False,
+    ) -> Appended:
         """Store one batch; data is patched in place.
 
+        Args:
+            topic: where it goes.
+            partition: where in it.
+            data: the batch.
+            begins: a batch of a transaction that the partition has no part in yet brings it in.
+
         Raises:
+            TransactionError: the batch belongs to no transaction that is open.
             InvalidBatchError, InvalidAppendError: the batch is not acceptable.
             StorageError: the disk is full or the partition is out of service.
         """
         header = checked(data)
         _check_batch(topic, header, len(data))
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self.enlist(header.producer_id, header.producer_epoch, partition, begins)
         if header.producer_id != NO_PRODUCER:
             duplicate = self.producers(partition).find_duplicate(header)
             if duplicate is not None:
@@ -80,6 +106,22 @@ class Appender:
         if partition.needs_round:
             self._commit.appended(partition)
         return Appended(base_offset, append_time)
+
+    def append_marker(
+        self, partition: Partition, producer_id: int, epoch: int, *, commit: bool
+    ) -> None:
+        """End a transaction in a partition.
+
+        Raises:
+            StorageError: the disk is full or the partition is out of service.
+        """
+        data = encode_marker(producer_id, epoch, self._clock.wall_ms(), commit=commit)
+        try:
+            partition.append(parse(data), data)
+        except OSError as error:
+            raise self._write_failed(partition, error) from error
+        if partition.needs_round:
+            self._commit.appended(partition)
 
     @staticmethod
     def producers(partition: Partition) -> ProducerTable:
@@ -138,12 +180,15 @@ def _check_batch(topic: Topic, header: BatchHeader, size: int) -> None:
         or header.last_offset_delta != count - 1
         or header.attributes & CODEC_MASK > CODEC_MAX
         or (header.producer_id != NO_PRODUCER and header.base_sequence < 0)
+        or (header.producer_id == NO_PRODUCER and header.attributes & TRANSACTIONAL_FLAG)
     ):
         raise InvalidBatchError(f"append to {topic.name}", _what_is_wrong(header, size))
     if size > topic.largest_batch:
         raise _too_large(topic, size)
-    if header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
-        raise InvalidAppendError(f"append to {topic.name}", "transactions are not available yet")
+    if header.attributes & CONTROL_FLAG:
+        raise InvalidAppendError(
+            f"append to {topic.name}", "only the broker writes control batches"
+        )
 
 
 def _what_is_wrong(header: BatchHeader, size: int) -> str:
@@ -153,6 +198,8 @@ def _what_is_wrong(header: BatchHeader, size: int) -> str:
         return f"codec {header.codec} is unknown"
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         return "record count and last offset delta differ"
+    if header.producer_id == NO_PRODUCER:
+        return "a transaction without a producer id"
     return "a producer id without a sequence"
 
 

@@ -14,6 +14,7 @@ cdef class Broker:
     cdef long long _next_producer_id
     cdef long long _producer_ids_end
     cdef object _groups
+    cdef object _transactions
     cdef public Appender appender
     cdef public GroupCommit commit
 

@@ -29,12 +29,14 @@ from penstock.broker.producers import ProducerTable
 from penstock.broker.timers import CallLater, NoTimers
 from penstock.broker.topic import Topic, check_name, metric_name
 from penstock.broker.topic_config import TopicConfig
+from penstock.broker.transactions import Transactions
 from penstock.clock import Clock
 from penstock.errors import DamagedLogError, OfflineError
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.log.catalog import TopicEntry
 from penstock.log.commit import GroupCommit
 from penstock.log.partition import Partition
+from penstock.log.positions import PartitionId
 from penstock.log.reading import OffsetOutOfRangeError
 from penstock.log.settings import Durability
 from penstock.log.store import LogStore
@@ -62,7 +64,18 @@ class Broker:
         """What stores batches."""
         self.commit: GroupCommit = store.commit
         """What makes things durable."""
-        self._groups = Groups(store, clock, call_later or NoTimers())
+        timers = call_later or NoTimers()
+        self._groups = Groups(store, clock, timers)
+        self._transactions = Transactions(
+            store,
+            clock,
+            timers,
+            groups=self._groups,
+            appender=self.appender,
+            find=self._partition_of,
+            new_producer_id=self.new_producer_id,
+        )
+        self.appender.enlist = self._transactions.enlist
 
     @property
     def cluster_id(self) -> str:
@@ -87,6 +100,11 @@ class Broker:
         """Consumer groups and what they have committed."""
         return self._groups
 
+    @property
+    def transactions(self) -> Transactions:
+        """The coordinator of transactions."""
+        return self._transactions
+
     def open(self) -> None:
         """Open every topic of the catalog. Damaged partitions are reported and left out."""
         for entry in self._store.catalog.topics.values():
@@ -105,6 +123,7 @@ class Broker:
         self._groups.open(self._by_id)
         self.commit.on_everything_failed = self._fail_everything
         self._store.begin()
+        self._transactions.open(self.partitions())
 
     def _skip_known_producers(self) -> None:
         """Never give an id out twice, even if the catalog that counts them was damaged."""
@@ -144,6 +163,13 @@ class Broker:
             return self._by_id[topic_id]
         except KeyError:
             raise UnknownTopicError(f"use topic {topic_id}", "no topic has that id") from None
+
+    def _partition_of(self, identity: PartitionId) -> Partition | None:
+        topic = self._by_id.get(identity.topic_id)
+        if topic is None or identity.partition >= len(topic.partitions):
+            return None
+        partition = topic.partitions[identity.partition]
+        return None if isinstance(partition, DamagedLogError) else partition
 
     # -- topics
 
@@ -275,6 +301,7 @@ class Broker:
     def keep_retention(self) -> None:
         """Drop what is no longer kept, and record what is. Called now and then."""
         self._groups.expire()
+        self._transactions.expire()
         self._store.commit.record_ends()
         now = self._clock.wall_ms()
         for partition in list(self.partitions()):
@@ -283,6 +310,7 @@ class Broker:
             expired = partition.expired_segments(now)
             if expired:
                 partition.drop(expired)
+                self.appender.producers(partition).forget_aborted(partition.start_offset)
                 self._store.commit.start_moved(partition)
                 self._store.remove_segments(partition, expired)
                 _log.info("%s: removed %d old segments", partition, len(expired))

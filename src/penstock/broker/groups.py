@@ -22,7 +22,7 @@ from penstock.broker.group_errors import (
     UnknownMemberError,
 )
 from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, SyncAnswer
-from penstock.broker.offsets import CommittedOffsets, Done, Offsets
+from penstock.broker.offsets import CommittedOffsets, Done
 from penstock.broker.timers import CallLater
 from penstock.clock import Clock
 from penstock.limits import (
@@ -31,7 +31,7 @@ from penstock.limits import (
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
 )
-from penstock.log.offsets import Committed
+from penstock.log.committed import Committed, Offsets
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
@@ -168,6 +168,17 @@ class Groups:
         """
         group = self._groups.get(name) or self._make(name)
         self._offsets.put(name, group.protocol_type, offsets, done)
+
+    def kind(self, name: str) -> str:
+        """The type of a group; empty for one that does not exist."""
+        group = self._groups.get(name)
+        return group.protocol_type if group is not None else ""
+
+    def take(self, name: str, offsets: Offsets) -> None:
+        """Show offsets that a transaction has committed; they are durable already."""
+        if name not in self._groups:
+            self._make(name)
+        self._offsets.take(name, offsets)
 
     def position(self, offset: int, leader_epoch: int, metadata: str | None) -> Committed:
         """A position to commit now, or MetadataTooLargeError."""

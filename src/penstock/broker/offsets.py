@@ -14,13 +14,13 @@ from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.limits import OFFSETS_RETENTION_MINUTES
 from penstock.log import offsets as journal_of
-from penstock.log.offsets import Change, Committed
+from penstock.log.committed import Committed, Offsets
+from penstock.log.offsets import Change
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
 _RETENTION_MS = OFFSETS_RETENTION_MINUTES * 60_000
 Done = Callable[[StorageError | None], None]
-Offsets = dict[PartitionId, Committed]
 
 
 class CommittedOffsets:
@@ -72,9 +72,10 @@ class CommittedOffsets:
         """
         self._space.check(100 * len(offsets))
         change = journal_of.committed(group, kind, offsets)
-        self._write(change, partial(self._apply, group, offsets), done)
+        self._write(change, partial(self.take, group, offsets), done)
 
-    def _apply(self, group: str, offsets: Offsets) -> None:
+    def take(self, group: str, offsets: Offsets) -> None:
+        """Show offsets that are durable."""
         self._groups.setdefault(group, {}).update(offsets)
 
     def remove(self, group: str, partitions: Collection[PartitionId], done: Done) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from kafka.protocol.metadata import ApiVersionsResponse
 
@@ -12,10 +13,12 @@ from penstock.wire import codec
 from penstock.wire.codec import Message
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-# Kafka 4.3's level, by which consoles tell a cluster's version. Features that switch clients to a
-# protocol (transaction.version, group.version, share.version) come with that protocol.
-_METADATA_VERSION_MIN = 7
-_METADATA_VERSION = 30
+# Name, lowest and highest level; the highest is in force. metadata.version is Kafka 4.3's, by which
+# consoles tell a cluster's version. Those that switch clients to a protocol come with that protocol.
+_FEATURES: Final = (
+    ("metadata.version", 7, 30),
+    ("transaction.version", 0, 2),
+)
 
 
 def api_versions(call: Call, request: Message) -> None:
@@ -26,18 +29,16 @@ def api_versions(call: Call, request: Message) -> None:
             api_keys=_api_keys(),
             supported_features=[
                 ApiVersionsResponse.SupportedFeatureKey(
-                    name="metadata.version",
-                    min_version=_METADATA_VERSION_MIN,
-                    max_version=_METADATA_VERSION,
+                    name=name, min_version=lowest, max_version=highest
                 )
+                for name, lowest, highest in _FEATURES
             ],
             finalized_features_epoch=0,
             finalized_features=[
                 ApiVersionsResponse.FinalizedFeatureKey(
-                    name="metadata.version",
-                    min_version_level=_METADATA_VERSION,
-                    max_version_level=_METADATA_VERSION,
+                    name=name, min_version_level=highest, max_version_level=highest
                 )
+                for name, _, highest in _FEATURES
             ],
         )
     _reply(call, response, call.version)

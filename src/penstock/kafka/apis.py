@@ -23,6 +23,7 @@ from penstock.kafka import (
     producer_ids,
     records,
     topics,
+    transactions,
 )
 from penstock.kafka.call import Call
 from penstock.wire import codec
@@ -86,6 +87,10 @@ APIS: Final[dict[int, Api]] = {
     20: _plain(admin.DeleteTopicsRequest, 1, 6, topics.delete_topics),
     21: _plain(admin.DeleteRecordsRequest, 0, 2, records.delete_records),
     22: _plain(producer.InitProducerIdRequest, 0, 5, producer_ids.init_producer_id),
+    24: _plain(producer.AddPartitionsToTxnRequest, 0, 3, transactions.add_partitions_to_txn),
+    25: _plain(producer.AddOffsetsToTxnRequest, 0, 4, transactions.add_offsets_to_txn),
+    26: _plain(producer.EndTxnRequest, 0, 5, transactions.end_txn),
+    28: _plain(producer.TxnOffsetCommitRequest, 0, 5, transactions.txn_offset_commit),
     23: _plain(consumer.OffsetForLeaderEpochRequest, 2, 4, offsets.offset_for_leader_epoch),
     32: _plain(admin.DescribeConfigsRequest, 1, 4, configs.describe_configs),
     33: _plain(admin.AlterConfigsRequest, 0, 2, configs.alter_configs),
@@ -95,5 +100,7 @@ APIS: Final[dict[int, Api]] = {
     44: _plain(admin.IncrementalAlterConfigsRequest, 0, 1, configs.incremental_alter_configs),
     47: _plain(consumer.OffsetDeleteRequest, 0, 0, group_offsets.offset_delete),
     60: _plain(admin.DescribeClusterRequest, 0, 2, cluster.describe_cluster),
+    65: _plain(admin.DescribeTransactionsRequest, 0, 0, transactions.describe_transactions),
+    66: _plain(admin.ListTransactionsRequest, 0, 2, transactions.list_transactions),
     75: _plain(admin.DescribeTopicPartitionsRequest, 0, 0, cluster.describe_topic_partitions),
 }

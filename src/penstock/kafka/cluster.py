@@ -25,7 +25,7 @@ _NO_LEADER = -1
 _TOPIC_OPERATIONS: Final = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
 _CLUSTER_OPERATIONS: Final = frozenset({5, 7, 8, 9, 10, 11, 12})
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
-_KINDS: Final = {_TRANSACTION: "transactions", _SHARE: "share groups"}
+_KINDS: Final = {_SHARE: "share groups"}
 _BROKERS, _CONTROLLERS = 1, 2
 _PARTITIONS_MAX = 2000  # Kafka's max.request.partition.size.limit
 
@@ -181,7 +181,7 @@ def describe_cluster(call: Call, request: Message) -> Message:
 
 
 def find_coordinator(call: Call, request: Message) -> Message:
-    """Who looks after groups: this node. Nobody looks after transactions yet."""
+    """Who looks after groups and transactions: this node."""
     fields = _coordinator(call, request.key_type)
     if call.version < 4:
         return FindCoordinatorResponse(**fields)
@@ -194,17 +194,11 @@ def find_coordinator(call: Call, request: Message) -> Message:
 
 
 def _coordinator(call: Call, key_type: int) -> dict[str, object]:
-    if key_type == _GROUP:
+    if key_type in (_GROUP, _TRANSACTION):
         host, port = advertised_address(call)
         return {"error_code": Code.NONE, "node_id": NODE_ID, "host": host, "port": port}
-    code = Code.INVALID_REQUEST
-    if key_type == _TRANSACTION and call.version < 4:
-        # The only code on which librdkafka, which asks in version 2, gives up and shows our words; it
-        # tries the others again for ever. Java, which asks in version 6, shows our words with any
-        # code but this one.
-        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return {
-        "error_code": code,
+        "error_code": Code.INVALID_REQUEST,
         "error_message": f"{_KINDS.get(key_type, 'such coordinators')} are not available yet",
         "node_id": -1,
         "host": "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from penstock.broker import errors as broker_errors
-from penstock.broker import group_errors
+from penstock.broker import group_errors, transaction_errors
 from penstock.errors import (
     DiskFullError,
     PenstockError,
@@ -48,7 +48,11 @@ class Code(IntEnum):
     INVALID_REQUEST = 42
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
@@ -61,6 +65,9 @@ class Code(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     MISMATCHED_ENDPOINT_TYPE = 114
@@ -97,6 +104,12 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (group_errors.UnknownGroupError, Code.GROUP_ID_NOT_FOUND),
     (group_errors.NonEmptyGroupError, Code.NON_EMPTY_GROUP),
     (group_errors.MetadataTooLargeError, Code.OFFSET_METADATA_TOO_LARGE),
+    (transaction_errors.InvalidTransactionStateError, Code.INVALID_TXN_STATE),
+    (transaction_errors.UnknownTransactionError, Code.INVALID_PRODUCER_ID_MAPPING),
+    (transaction_errors.FencedError, Code.PRODUCER_FENCED),
+    (transaction_errors.OldEpochError, Code.INVALID_PRODUCER_EPOCH),
+    (transaction_errors.ConcurrentTransactionError, Code.CONCURRENT_TRANSACTIONS),
+    (transaction_errors.InvalidTimeoutError, Code.INVALID_TRANSACTION_TIMEOUT),
     (DiskFullError, Code.KAFKA_STORAGE_ERROR),
     (StorageError, Code.KAFKA_STORAGE_ERROR),
     (UsageError, Code.INVALID_REQUEST),

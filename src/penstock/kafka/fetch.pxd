@@ -26,6 +26,7 @@ cdef class Found:
     cdef public Partition partition
     cdef public long long code
     cdef public object data
+    cdef public object aborted
 
 
 cdef class Fetch:
@@ -38,10 +39,12 @@ cdef class Fetch:
     cdef object _timer
     cdef long long _arrived
     cdef int _cold_tries
+    cdef bint _looking
     cdef bint _done
 
-    @cython.locals(size=cython.longlong, failed=bint, item=Found, request=FetchRequest)
     cpdef start(self)
+    @cython.locals(size=cython.longlong, item=Found)
+    cdef bint _is_enough(self, list found) except -1
     @cython.locals(partition=Partition)
     cdef _watch(self, list partitions)
     cpdef advanced(self, Partition partition, long long added_bytes)
@@ -54,6 +57,8 @@ cdef class Fetch:
         wanted=FetchPartition,
     )
     cdef list _read(self)
+    @cython.locals(partition=Partition, end=cython.longlong)
+    cdef _read_partition(self, Found item, long long limit)
     cdef Partition _partition(self, PartitionKey key)
     @cython.locals(call=Call, answer=Writer, item=Found, key=TopicKey)
     cdef _answer(self, list found)
@@ -65,5 +70,5 @@ cdef list _by_topic(list found)
 
 cdef _write_start(Writer answer, int version, int code, int session_id)
 
-@cython.locals(partition=Partition, end=cython.longlong)
+@cython.locals(partition=Partition, end=cython.longlong, stable=cython.longlong)
 cdef _write(Writer answer, Found item, int version)

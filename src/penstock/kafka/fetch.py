@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.broker.appending import Appender
 from penstock.broker.errors import UnknownTopicError
+from penstock.broker.producers import Aborted
 from penstock.errors import PenstockError
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.call import Call, Timer
@@ -78,6 +80,7 @@ class Found:
         self.partition: Partition | None = None
         self.code = _NONE
         self.data: Buffer | FileSlice = b""
+        self.aborted: Sequence[Aborted] = ()
 
     @property
     def is_news(self) -> bool:
@@ -112,6 +115,7 @@ class Fetch:
         self._timer: Timer | None = None
         self._arrived = 0
         self._cold_tries = 0
+        self._looking = False
         self._done = False
 
     def start(self) -> None:
@@ -119,18 +123,20 @@ class Fetch:
         found = self._read_all()
         if found is None:
             return
+        if self._request.max_wait_ms <= 0 or not found or self._is_enough(found):
+            self._answer(found)
+            return
+        self._watch([item.partition for item in found if item.partition is not None])
+
+    def _is_enough(self, found: list[Found]) -> bool:
+        """Whether to answer now; notes how much there is."""
         size = 0
-        failed = False
         for item in found:
             size += len(item.data)
             if item.code != _NONE:
-                failed = True
-        request = self._request
-        if size >= request.min_bytes or failed or request.max_wait_ms <= 0 or not found:
-            self._answer(found)
-            return
+                return True
         self._arrived = size
-        self._watch([item.partition for item in found if item.partition is not None])
+        return size >= self._request.min_bytes
 
     def _watch(self, partitions: list[Partition]) -> None:
         self._watched = partitions
@@ -144,10 +150,25 @@ class Fetch:
     def advanced(self, partition: Partition, added_bytes: int) -> None:
         """More of a partition has become readable."""
         self._arrived += added_bytes
-        if self._arrived >= self._request.min_bytes:
+        if self._arrived < self._request.min_bytes or self._looking:
+            return
+        # At the end of the loop's turn: the same commit round may have more for other partitions.
+        if self._request.committed_only:
+            self._looking = True
+            self._call.context.call_soon(self._look)
+        else:
             self._stop_waiting()
-            # At the end of the loop's turn: the same commit round may have more for other partitions.
             self._call.context.call_soon(self.finish)
+
+    def _look(self) -> None:
+        """Answer if what arrived is committed; otherwise go on waiting."""
+        self._looking = False
+        if self._done:
+            return
+        found = self._read_all()
+        if found is not None and self._is_enough(found):
+            self._stop_waiting()
+            self._answer(found)
 
     def finish(self) -> None:
         """Answer with what there is now."""
@@ -200,7 +221,7 @@ class Fetch:
                     # Only the first partition with data may exceed the limit, and only by its first
                     # batch, so that a client with small limits still makes progress.
                     limit = min(wanted.max_bytes, room - taken)
-                    data = read(item.partition, wanted.offset, limit)
+                    data = self._read_partition(item, limit)
                     if taken == 0 or len(data) <= limit:
                         item.data = data
                         taken += len(data)
@@ -214,6 +235,17 @@ class Fetch:
             except (PenstockError, OSError) as error:
                 item.code = failure(error).code
         return found
+
+    def _read_partition(self, item: Found, limit: int) -> Buffer | FileSlice:
+        """Read what the client may see: all that is durable, or only what is decided."""
+        partition = item.partition
+        assert partition is not None
+        if not self._request.committed_only:
+            return read(partition, item.wanted.offset, limit)
+        producers = Appender.producers(partition)
+        end = producers.last_stable_offset(partition.durable_offset)
+        item.aborted = producers.aborted_between(item.wanted.offset, end)
+        return read(partition, item.wanted.offset, limit, end)
 
     def _partition(self, key: PartitionKey) -> Partition:
         return self._call.topic(key.topic).partition(key.partition)
@@ -270,14 +302,21 @@ def _write_start(answer: Writer, version: int, code: int, session_id: int) -> No
 def _write(answer: Writer, item: Found, version: int) -> None:
     # An error says nothing about offsets, as in Kafka.
     partition = item.partition if item.code == _NONE else None
-    end = partition.durable_offset if partition is not None else -1
+    end = stable = -1
+    if partition is not None:
+        end = partition.durable_offset
+        stable = Appender.producers(partition).last_stable_offset(end)
     answer.int32(item.key.partition)
     answer.int16(item.code)
     answer.int64(end)  # high watermark
-    answer.int64(end)  # last stable offset
+    answer.int64(stable)
     if version >= 5:
         answer.int64(partition.start_offset if partition is not None else -1)
-    answer.length(0)  # aborted transactions: there are none
+    answer.length(len(item.aborted))
+    for aborted in item.aborted:
+        answer.int64(aborted.producer_id)
+        answer.int64(aborted.first_offset)
+        answer.end()
     if version >= 11:
         answer.int32(-1)  # no other replica to read from
     answer.records(item.data)

@@ -28,7 +28,7 @@ from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
 from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure
-from penstock.log.offsets import Committed
+from penstock.log.committed import Committed
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message, MessageClass
 
@@ -76,7 +76,7 @@ def _commits(call: Call, topic: Message) -> Iterator[Commit]:
         number = wanted.partition_index
         epoch = wanted.committed_leader_epoch if call.version >= 6 else -1
         try:
-            found = _partition(_topic(call, topic), number)
+            found = partition_id(_topic(call, topic), number)
             position = broker.groups.position(
                 wanted.committed_offset, epoch, wanted.committed_metadata
             )
@@ -117,7 +117,7 @@ def _topic(call: Call, wanted: Message) -> Topic:
         raise RefusedError(Code.UNKNOWN_TOPIC_ID, error.operation, error.cause) from error
 
 
-def _partition(topic: Topic, number: int) -> PartitionId:
+def partition_id(topic: Topic, number: int) -> PartitionId:
     """A partition's name for good; whether its data is whole does not matter for an offset."""
     if not 0 <= number < len(topic.partitions):
         raise UnknownTopicError(
@@ -130,11 +130,12 @@ def _partition(topic: Topic, number: int) -> PartitionId:
 
 
 def offset_fetch(call: Call, request: Message) -> Message:
-    """Where groups stand; there are no transactions, so that every offset is stable."""
+    """Where groups stand; who asks for stable offsets is told which may still change."""
+    stable = call.version >= 7 and request.require_stable
     if call.version < 8:
         message = OffsetFetchResponse.OffsetFetchResponseTopic
         partition = message.OffsetFetchResponsePartition
-        topics = _fetched(call, request.group_id, request.topics, message, partition)
+        topics = _fetched(call, request.group_id, request.topics, message, partition, stable)
         return OffsetFetchResponse(topics=topics)
     message = OffsetFetchResponse.OffsetFetchResponseGroup
     topic = message.OffsetFetchResponseTopics
@@ -143,7 +144,12 @@ def offset_fetch(call: Call, request: Message) -> Message:
             message(
                 group_id=group.group_id,
                 topics=_fetched(
-                    call, group.group_id, group.topics, topic, topic.OffsetFetchResponsePartitions
+                    call,
+                    group.group_id,
+                    group.topics,
+                    topic,
+                    topic.OffsetFetchResponsePartitions,
+                    stable,
                 ),
             )
             # Each once, as in DescribeGroups.
@@ -158,12 +164,15 @@ def _fetched(
     wanted: Iterable[Message] | None,
     topic_message: MessageClass,
     partition_message: MessageClass,
+    stable: bool,
 ) -> list[Message]:
     broker = call.context.broker
     offsets = broker.groups.offsets(group)
+    unstable = broker.transactions.holds_offsets(group) if stable else set()
     found = _all(broker, offsets) if wanted is None else _wanted(call, offsets, wanted)
     topics: list[Message] = []
-    for name, topic_id, code, positions in found:
+    for name, topic_id, known, code, positions in found:
+        waiting = {p.partition for p in unstable if p.topic_id == known}
         partitions = [
             partition_message(
                 partition_index=number,
@@ -171,6 +180,14 @@ def _fetched(
                 committed_leader_epoch=position.leader_epoch,
                 metadata=position.metadata,
                 error_code=code,
+            )
+            if number not in waiting
+            else partition_message(
+                partition_index=number,
+                committed_offset=_NOTHING.offset,
+                committed_leader_epoch=_NOTHING.leader_epoch,
+                metadata=_NOTHING.metadata,
+                error_code=Code.UNSTABLE_OFFSET_COMMIT,
             )
             for number, position in positions
         ]
@@ -181,7 +198,8 @@ def _fetched(
     return topics
 
 
-_Fetched = tuple[str, UUID | None, Code, list[tuple[int, Committed]]]
+_Fetched = tuple[str, UUID | None, UUID | None, Code, list[tuple[int, Committed]]]
+"""Name, id if the topic was asked for by it, id if it is known, and the positions."""
 
 
 def _all(broker: Broker, offsets: Mapping[PartitionId, Committed]) -> Iterator[_Fetched]:
@@ -193,7 +211,7 @@ def _all(broker: Broker, offsets: Mapping[PartitionId, Committed]) -> Iterator[_
             name = broker.topic_by_id(topic_id).name
         except UnknownTopicError:
             continue  # deleted, and its offsets are about to go
-        yield name, topic_id, Code.NONE, sorted(positions)
+        yield name, topic_id, topic_id, Code.NONE, sorted(positions)
 
 
 def _wanted(
@@ -214,7 +232,7 @@ def _wanted(
             (n, _NOTHING if known is None else offsets.get(PartitionId(known, n), _NOTHING))
             for n in item.partition_indexes
         ]
-        yield item.name, topic_id, code, positions
+        yield item.name, topic_id, known, code, positions
 
 
 # -- OffsetDelete
@@ -248,7 +266,7 @@ def offset_delete(call: Call, request: Message) -> Message | None:
 def _removable(
     broker: Broker, name: str, number: int, subscribed: set[str] | None, removed: list[PartitionId]
 ) -> None:
-    partition = _partition(broker.topic(name), number)
+    partition = partition_id(broker.topic(name), number)
     if subscribed is None or name in subscribed:
         raise RefusedError(
             Code.GROUP_SUBSCRIBED_TO_TOPIC, "delete an offset", f"the group reads {name}"

@@ -10,6 +10,7 @@ from typing import Final
 
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
 
+from penstock.broker.appending import Appender
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.cluster import LEADER_EPOCH
@@ -31,14 +32,16 @@ _SINCE: Final = {
     _EARLIEST_PENDING_UPLOAD: 11,
 }
 _NO_TIMESTAMP = -1
+_READ_COMMITTED = 1
 _UNDEFINED = -1
 
 
 def list_offsets(call: Call, request: Message) -> Message:
     """Offsets by time or by a name for it, among what is durable.
 
-    There are no transactions yet, so both isolation levels end at the same offset.
+    For those who read only what is committed nothing is known beyond the first open transaction.
     """
+    committed_only = call.version >= 2 and request.isolation_level == _READ_COMMITTED
     topic_message = ListOffsetsResponse.ListOffsetsTopicResponse
     # A search by time is costly: as in Kafka, one of each partition in a request.
     named = Counter(
@@ -49,7 +52,13 @@ def list_offsets(call: Call, request: Message) -> Message:
             topic_message(
                 name=topic.name,
                 partitions=[
-                    _listed(call, topic.name, wanted, named[topic.name, wanted.partition_index])
+                    _listed(
+                        call,
+                        topic.name,
+                        wanted,
+                        named[topic.name, wanted.partition_index],
+                        committed_only,
+                    )
                     for wanted in topic.partitions
                 ],
             )
@@ -58,14 +67,17 @@ def list_offsets(call: Call, request: Message) -> Message:
     )
 
 
-def _listed(call: Call, name: str, wanted: Message, named: int) -> Message:
+def _listed(call: Call, name: str, wanted: Message, named: int, committed_only: bool) -> Message:
     message = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
     number = wanted.partition_index
     if named > 1:
         return message(partition_index=number, error_code=Code.INVALID_REQUEST)
     try:
         partition = _partition(call, name, number, wanted.current_leader_epoch)
-        found = _find(partition, wanted.timestamp, call.version)
+        end = partition.durable_offset
+        if committed_only:
+            end = Appender.producers(partition).last_stable_offset(end)
+        found = _find(partition, wanted.timestamp, call.version, end)
     except (PenstockError, OSError) as error:
         return message(partition_index=number, error_code=failure(error).code)
     if found is None:
@@ -88,15 +100,16 @@ def _partition(call: Call, name: str, number: int, leader_epoch: int) -> Partiti
     return partition
 
 
-def _find(partition: Partition, timestamp: int, version: int) -> TimedOffset | None:
+def _find(partition: Partition, timestamp: int, version: int, end: int) -> TimedOffset | None:
     if timestamp >= 0:
-        return offset_for_time(partition, timestamp)
+        found = offset_for_time(partition, timestamp)
+        return found if found is not None and found.offset < end else None
     if version < _SINCE.get(timestamp, version + 1):
         raise RefusedError(
             Code.UNSUPPORTED_VERSION, f"list offsets of {partition}", f"timestamp {timestamp}"
         )
     if timestamp == _LATEST:
-        return TimedOffset(partition.durable_offset, _NO_TIMESTAMP)
+        return TimedOffset(end, _NO_TIMESTAMP)
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return TimedOffset(partition.start_offset, _NO_TIMESTAMP)
     if timestamp == _MAX_TIMESTAMP:

@@ -25,6 +25,7 @@ from penstock.wire.requests import PRODUCE_FLEXIBLE_FROM, TopicKey, parse_produc
 from penstock.wire.writer import Writer
 
 _ACKS = (-1, 0, 1)
+_BEGINS_TRANSACTIONS_FROM = 12
 _NONE = int(Code.NONE)
 
 
@@ -72,7 +73,8 @@ def _append(
         partition = topic.partition(number)
         if records is None or len(records) == 0:
             raise InvalidBatchError(f"append to {topic.name}", "there are no records")
-        appended = call.context.broker.appender.append(topic, partition, records)
+        begins = call.version >= _BEGINS_TRANSACTIONS_FROM
+        appended = call.context.broker.appender.append(topic, partition, records, begins)
     except UnknownTopicError as error:
         code = Code.UNKNOWN_TOPIC_OR_PARTITION if key.id is None else Code.UNKNOWN_TOPIC_ID
         return Result(number, code, error.reason)

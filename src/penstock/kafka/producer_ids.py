@@ -1,36 +1,63 @@
-"""InitProducerId (22): ids for idempotent producers. Transactions come later."""
+"""InitProducerId (22): ids for idempotent producers, and for those with transactions."""
 
 from __future__ import annotations
 
 from kafka.protocol.producer import InitProducerIdResponse
 
+from penstock.broker.transaction import NO_PRODUCER, Producer
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
 from penstock.kafka.outcome import Outcome, failure, reply_when_durable
 from penstock.wire.codec import Message
 
+_CLAIM_FROM = 3
+_FENCED_FROM = 4
+
 
 def init_producer_id(call: Call, request: Message) -> Message | None:
-    """A new id, whatever id the producer had before."""
-    if request.transactional_id is not None:
-        # Clients learn from FindCoordinator that there are no transactions; for one that did not ask,
-        # this is the code on which every client stops at once.
-        return _refused(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    """A new id, or the one of a transactional id with an epoch that fences earlier users."""
+    if request.transactional_id is None:
+        return _idempotent(call)
+    if not request.transactional_id:
+        return _refused(Code.INVALID_REQUEST)
+    claim = NO_PRODUCER
+    if call.version >= _CLAIM_FROM:
+        claim = Producer(request.producer_id, request.producer_epoch)
+
+    def answer(error: PenstockError | None, producer: Producer) -> None:
+        call.reply(_answer(producer) if error is None else _refused(_code(call, error)))
+
+    call.context.broker.transactions.register(
+        request.transactional_id, request.transaction_timeout_ms, claim, answer
+    )
+    return None
+
+
+def _code(call: Call, error: PenstockError) -> Code:
+    code = failure(error).code
+    if code is Code.PRODUCER_FENCED and call.version < _FENCED_FROM:
+        return Code.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def _idempotent(call: Call) -> Message | None:
     try:
         producer_id = call.context.broker.new_producer_id()
     except (PenstockError, OSError) as error:
         return _refused(failure(error).code)
 
     def build(durable: Outcome) -> Message:
-        if not durable.ok:
-            return _refused(durable.code)
-        return InitProducerIdResponse(
-            error_code=Code.NONE, producer_id=producer_id, producer_epoch=0
-        )
+        return _answer(Producer(producer_id, 0)) if durable.ok else _refused(durable.code)
 
     reply_when_durable(call, build)
     return None
+
+
+def _answer(producer: Producer) -> Message:
+    return InitProducerIdResponse(
+        error_code=Code.NONE, producer_id=producer.id, producer_epoch=producer.epoch
+    )
 
 
 def _refused(code: Code) -> Message:

@@ -8,6 +8,9 @@ An entry is one or more lines of JSON, each of which changes what the lines befo
     {"group": G, "deleted": true}                         the group and all its offsets are gone
     {"topic_deleted": TOPIC_ID}                           the topic's offsets are gone, in all groups
 
+and those with "transaction", which stand in the same journal because a transaction's decision and the
+offsets that it commits must be one entry (transactions.py).
+
 The loop queues changes (`queue`) and asks for a commit round; the commit thread writes and syncs what
 is queued (`write`), so that even a rewritten journal costs the loop nothing. After opening, what is
 known here belongs to that thread.
@@ -21,26 +24,20 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from penstock.files import Files
 from penstock.limits import MIB
+from penstock.log import transactions
+from penstock.log.committed import Committed, fields_of, offsets_of
 from penstock.log.journal import NOT_UNDERSTOOD, Journal
 from penstock.log.positions import PartitionId
 from penstock.log.space import means_full
+from penstock.log.transactions import TransactionRecord
 
 _REWRITE_BYTES = 4 * MIB
 _log = logging.getLogger(__name__)
-
-
-class Committed(NamedTuple):
-    """A position a group has reached in a partition."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    time_ms: int
 
 
 @dataclass(slots=True)
@@ -64,12 +61,7 @@ class Change:
 
 def committed(group: str, kind: str, offsets: Mapping[PartitionId, Committed]) -> Change:
     """A group has reached new positions, all at the same time."""
-    rows = [
-        [str(p.topic_id), p.partition, c.offset, c.leader_epoch, c.metadata]
-        for p, c in offsets.items()
-    ]
-    time_ms = next(iter(offsets.values())).time_ms
-    return Change({"group": group, "type": kind, "time": time_ms, "offsets": rows})
+    return Change({"group": group, "type": kind, **fields_of(offsets)})
 
 
 def occupied(group: str, kind: str, empty_since: int | None) -> Change:
@@ -97,6 +89,7 @@ class OffsetsJournal:
 
     def __init__(self, files: Files, path: Path) -> None:
         self.groups: dict[str, GroupRecord] = {}
+        self.transactions: dict[str, TransactionRecord] = {}
         self._queue: deque[Change] = deque()
         self._journal = Journal(files, path)
         self._live_bytes = 0
@@ -159,6 +152,9 @@ class OffsetsJournal:
                 yield _line(committed(name, record.type, offsets).fields)
             if record.offsets and record.empty_since is not None:
                 yield _line(occupied(name, record.type, record.empty_since).fields)
+        for name, transaction in self.transactions.items():
+            for fields in transactions.live(name, transaction):
+                yield _line(fields)
 
     def _load(self, payload: bytes) -> None:
         for line in payload.split(b"\n"):
@@ -170,7 +166,9 @@ class OffsetsJournal:
 
     def _apply(self, line: bytes) -> None:
         fields = json.loads(line)
-        if "topic_deleted" in fields:
+        if "transaction" in fields:
+            self._apply_transaction(fields)
+        elif "topic_deleted" in fields:
             self._forget_topic(UUID(fields["topic_deleted"]))
         elif "deleted" in fields:
             self.groups.pop(fields["group"], None)
@@ -182,11 +180,17 @@ class OffsetsJournal:
             since = fields["empty_since"]
             self._record(fields).empty_since = None if since is None else int(since)
         else:
-            time_ms = int(fields["time"])
-            offsets = self._record(fields).offsets
-            for topic_id, partition, offset, epoch, metadata in fields["offsets"]:
-                key = PartitionId(UUID(topic_id), int(partition))
-                offsets[key] = Committed(int(offset), int(epoch), str(metadata), time_ms)
+            self._record(fields).offsets.update(offsets_of(fields))
+
+    def _apply_transaction(self, fields: dict[str, Any]) -> None:
+        name = str(fields["transaction"])
+        if "expired" in fields:
+            self.transactions.pop(name, None)
+            return
+        record = self.transactions.setdefault(name, TransactionRecord())
+        held = transactions.apply(record, fields)
+        for group, (kind, offsets) in held.items():
+            self._record({"group": group, "type": kind}).offsets.update(offsets)
 
     def _record(self, fields: dict[str, Any]) -> GroupRecord:
         record = self.groups.setdefault(str(fields["group"]), GroupRecord())
@@ -197,6 +201,10 @@ class OffsetsJournal:
         for record in self.groups.values():
             for partition in [p for p in record.offsets if p.topic_id == topic_id]:
                 del record.offsets[partition]
+        for transaction in self.transactions.values():
+            for _, offsets in transaction.held.values():
+                for partition in [p for p in offsets if p.topic_id == topic_id]:
+                    del offsets[partition]
 
 
 def _line(fields: dict[str, Any]) -> bytes:

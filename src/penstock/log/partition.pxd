@@ -7,6 +7,7 @@ from penstock.record.batch cimport BatchHeader
 
 cdef long long RELATIVE_OFFSET_MAX
 cdef long long LENGTH_OVERHEAD
+cdef long long CONTROL_FLAG
 cdef long long NO_TIMESTAMP
 cdef long long _POINTS_KEPT
 

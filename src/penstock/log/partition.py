@@ -27,7 +27,8 @@ from penstock.log import checkpoint as checkpoints
 from penstock.log.positions import PartitionId
 from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
 from penstock.log.settings import NEVER, Durability, LogSettings
-from penstock.record.batch import LENGTH_OVERHEAD, BatchHeader, patch
+from penstock.record.batch import CONTROL_FLAG, LENGTH_OVERHEAD, BatchHeader, patch
+from penstock.record.marker import commits
 
 _POINTS_KEPT = 16
 _log = logging.getLogger(__name__)
@@ -37,7 +38,11 @@ class BatchObserver(Protocol):
     """State that is derived from the batches of one partition, such as its producers."""
 
     def appended(self, header: BatchHeader, base_offset: int) -> None:
-        """A batch was appended, or found by recovery."""
+        """A batch of records was appended, or found by recovery."""
+        ...
+
+    def ended(self, header: BatchHeader, base_offset: int, *, commit: bool) -> None:
+        """The marker that ends a transaction was appended, or found by recovery."""
         ...
 
     def snapshot(self) -> bytes:
@@ -202,7 +207,10 @@ class Partition:
         except OSError:
             self._undo_write()
             raise
-        self.observer.appended(header, base_offset)
+        if header.attributes & CONTROL_FLAG:
+            self.observer.ended(header, base_offset, commit=commits(data))
+        else:
+            self.observer.appended(header, base_offset)
         if not self.synced:
             self._advance(self._point())
         return base_offset

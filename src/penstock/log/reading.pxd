@@ -6,15 +6,21 @@ from penstock.log.segment cimport Segment
 
 
 cdef long long _SMALL_BYTES
+cdef long long NO_END
 
 @cython.locals(place=DurablePoint, at=Py_ssize_t, segment=Segment, position=cython.longlong)
-cpdef read(Partition partition, long long offset, long long max_bytes)
+cpdef read(Partition partition, long long offset, long long max_bytes, long long end=*)
 
 @cython.locals(
     limit=cython.longlong, start=Py_ssize_t, size=Py_ssize_t, wanted=cython.longlong
 )
 cdef _read_at(
-    Partition partition, Segment segment, long long position, long long offset, long long max_bytes
+    Partition partition,
+    Segment segment,
+    long long position,
+    long long offset,
+    long long max_bytes,
+    stop,
 )
 
 cdef _pread(Segment segment, long long size, long long position)

@@ -31,6 +31,7 @@ _WALK_BYTES = 64 * KIB
 # What is read to find the first batch, and answered from memory if it is enough. It spans more than
 # one interval of the index, so that one read nearly always does.
 _SMALL_BYTES = 16 * KIB
+NO_END = -1
 
 
 class OffsetOutOfRangeError(PenstockError):
@@ -51,6 +52,13 @@ class NotCachedError(Exception):
         self.file.pread(self.size, self.position)
 
 
+class Place(NamedTuple):
+    """Where a batch begins."""
+
+    segment: Segment
+    position: int
+
+
 class TimedOffset(NamedTuple):
     """A record's place and time."""
 
@@ -58,11 +66,14 @@ class TimedOffset(NamedTuple):
     timestamp: int
 
 
-def read(partition: Partition, offset: int, max_bytes: int) -> Buffer | FileSlice:
+def read(
+    partition: Partition, offset: int, max_bytes: int, end: int = NO_END
+) -> Buffer | FileSlice:
     """Whole batches from the one that holds offset on; the last may be cut short at max_bytes.
 
-    The first batch is always whole, however large. Empty at the durable end. Small answers are read
-    here; large ones are ranges of the segment's file, to be sent from the page cache.
+    The first batch is always whole, however large. Empty at the durable end, and at the end that is
+    given, which is where a batch begins. Small answers are read here; large ones are ranges of the
+    segment's file, to be sent from the page cache.
 
     Raises:
         OffsetOutOfRangeError: below the start or above the durable end.
@@ -76,16 +87,21 @@ def read(partition: Partition, offset: int, max_bytes: int) -> Buffer | FileSlic
         )
     if offset == partition.durable_offset:
         return b""
+    stop: Place | None = None
+    if end != NO_END and end < partition.durable_offset:
+        if offset >= end:
+            return b""
+        stop = place_of(partition, end)
     place = partition.commit_point(offset)
     if place is not None:
-        data = _read_at(partition, place.segment, place.position, offset, max_bytes)
+        data = _read_at(partition, place.segment, place.position, offset, max_bytes, stop)
         if data:
             return data
     at, segment = partition.segment_for(offset)
     position = segment.floor(offset)
     while True:
-        data = _read_at(partition, segment, position, offset, max_bytes)
-        if data:
+        data = _read_at(partition, segment, position, offset, max_bytes, stop)
+        if data or (stop is not None and segment is stop.segment):
             return data
         # The segment ends before offset: it lies in the next one.
         at += 1
@@ -94,10 +110,34 @@ def read(partition: Partition, offset: int, max_bytes: int) -> Buffer | FileSlic
         segment, position = partition.segments[at], 0
 
 
+def place_of(partition: Partition, offset: int) -> Place:
+    """Where the batch that begins at an offset stands."""
+    at, segment = partition.segment_for(offset)
+    position = segment.floor(offset)
+    limit = partition.readable_bytes(segment)
+    while position < limit:
+        data = _pread(segment, min(_SMALL_BYTES, limit - position), position)
+        start, size = find(data, offset)
+        if size > 0:
+            return Place(segment, position + start)
+        if start == 0:
+            raise _damaged(partition, segment, f"no whole header at {position}")
+        position += start
+    # The segment ends before it: it begins the next one.
+    return Place(partition.segments[min(at + 1, len(partition.segments) - 1)], 0)
+
+
 def _read_at(
-    partition: Partition, segment: Segment, position: int, offset: int, max_bytes: int
+    partition: Partition,
+    segment: Segment,
+    position: int,
+    offset: int,
+    max_bytes: int,
+    stop: Place | None,
 ) -> Buffer | FileSlice:
     limit = partition.readable_bytes(segment)
+    if stop is not None and segment is stop.segment:
+        limit = stop.position
     while position < limit:
         data = _pread(segment, min(_SMALL_BYTES, limit - position), position)
         try:

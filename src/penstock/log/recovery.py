@@ -28,6 +28,7 @@ from penstock.log.positions import Position
 from penstock.log.segment import Segment, base_of, segment_path
 from penstock.log.settings import LogSettings
 from penstock.record.batch import HEADER_BYTES, BatchHeader, InvalidBatchError, checked, parse
+from penstock.record.marker import commits
 
 _PIECE_BYTES = 1 * MIB
 _log = logging.getLogger(__name__)
@@ -50,6 +51,9 @@ class _Break(NamedTuple):
 
 class _NoObserver:
     def appended(self, header: BatchHeader, base_offset: int) -> None:
+        pass
+
+    def ended(self, header: BatchHeader, base_offset: int, *, commit: bool) -> None:
         pass
 
 
@@ -195,7 +199,10 @@ class Recovery:
                     return _Break(segment.size, cause)
                 self._note_durable_end(segment)
                 segment.note(header, header.base_offset)
-                observer.appended(header, header.base_offset)
+                if header.is_control:
+                    observer.ended(header, header.base_offset, commit=commits(piece, at))
+                else:
+                    observer.appended(header, header.base_offset)
                 at += header.size
         return None
 

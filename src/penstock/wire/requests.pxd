@@ -34,6 +34,7 @@ cdef class FetchRequest:
     cdef public long long max_wait_ms
     cdef public long long min_bytes
     cdef public long long max_bytes
+    cdef public bint committed_only
     cdef public long long session_id
     cdef public long long session_epoch
     cdef public dict partitions

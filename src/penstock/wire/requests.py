@@ -29,6 +29,7 @@ FETCH_TOPIC_ID_FROM = 13
 
 NO_SESSION = 0
 FINAL_EPOCH = -1
+_READ_COMMITTED = 1
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -96,6 +97,7 @@ class FetchRequest:
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
+        self.committed_only = False
         self.session_id = NO_SESSION
         self.session_epoch = FINAL_EPOCH
         self.partitions: dict[PartitionKey, FetchPartition] = {}
@@ -250,7 +252,7 @@ def parse_produce(frame: memoryview, version: int, position: int = 0) -> Produce
     """
     reader = _Reader(frame, position, version >= PRODUCE_FLEXIBLE_FROM)
     by_id = version >= PRODUCE_TOPIC_ID_FROM
-    # A transactional id is passed over: batches that need it are refused one by one.
+    # A transactional id is passed over: batches name their producer, and that has one transaction.
     reader.skip(max(reader.string_bytes(), 0))
     request = ProduceRequest(reader.int16())
     reader.int32()  # timeout: a commit round takes milliseconds or fails
@@ -278,7 +280,7 @@ def parse_fetch(frame: memoryview, version: int, position: int = 0) -> FetchRequ
     if version <= 14:
         reader.int32()
     request = FetchRequest(reader.int32(), reader.int32(), reader.int32())
-    reader.int8()  # isolation: without transactions both levels read to the same end
+    request.committed_only = reader.int8() == _READ_COMMITTED
     if version >= 7:
         request.session_id = reader.int32()
         request.session_epoch = reader.int32()

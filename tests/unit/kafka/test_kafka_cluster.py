@@ -188,9 +188,11 @@ class TestDescribeCluster:
 
 
 class TestFindCoordinator:
-    @pytest.mark.parametrize("version", versions(10))
-    def test_groups(self, exchange: Exchange, version: int) -> None:
-        found = exchange.send(find_coordinator("group"), version)
+    @pytest.mark.parametrize(
+        ("kind", "version"), [*((0, v) for v in versions(10)), *((1, v) for v in range(1, 7))]
+    )
+    def test_groups_and_transactions(self, exchange: Exchange, kind: int, version: int) -> None:
+        found = exchange.send(find_coordinator("group", kind=kind), version)
         if version >= 4:
             (found,) = found.coordinators
             assert found.key == "group"
@@ -198,15 +200,12 @@ class TestFindCoordinator:
         assert (found.host, found.port) == ADDRESS
 
     @pytest.mark.parametrize("version", range(1, 7))
-    @pytest.mark.parametrize("kind", [1, 2, 9])
+    @pytest.mark.parametrize("kind", [2, 9])
     def test_the_rest_is_not_there_yet(self, exchange: Exchange, version: int, kind: int) -> None:
         found = exchange.send(find_coordinator("key", kind=kind), version)
         if version >= 4:
             (found,) = found.coordinators
-        stops_librdkafka = kind == 1 and version < 4
-        assert found.error_code == (
-            Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if stops_librdkafka else Code.INVALID_REQUEST
-        )
+        assert found.error_code == Code.INVALID_REQUEST
         assert "not available" in found.error_message
 
     def test_many_at_once(self, exchange: Exchange) -> None:

@@ -40,15 +40,6 @@ def test_a_producer_that_had_an_id_gets_a_new_one(exchange: Exchange, version: i
     assert new.producer_id != old.producer_id
 
 
-@pytest.mark.parametrize("version", versions(22))
-@pytest.mark.parametrize("name", ["", "payments"])
-def test_no_transactions(exchange: Exchange, version: int, name: str) -> None:
-    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
-    refused = exchange.send(request, version)
-    assert refused.error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
-
-
 def test_not_durable(exchange: Exchange) -> None:
     exchange.files.fail("sync", errno.EIO, sticky=True)
     refused = exchange.send_highest(init_producer_id())

@@ -1,0 +1,532 @@
+"""The coordinator of transactions: decides each once, for good, and brings the decision everywhere.
+
+The decision is one entry of the journal of offsets, with the offsets that the transaction commits. Once
+it is durable the partitions get their markers; after a crash those that are missing are written from
+the journal. What a transaction has touched is known from the log itself, so that a batch needs no entry.
+
+Both of Kafka's protocols are served. In the older one clients enlist partitions before they write and
+keep their epoch; in the newer one (KIP-890) writing enlists, and every transaction has an epoch of its
+own, which keeps late batches of one out of the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from penstock.broker.appending import Appender
+from penstock.broker.groups import Groups
+from penstock.broker.timers import CallLater
+from penstock.broker.transaction import NO_PRODUCER, Ended, Producer, State, Transaction
+from penstock.broker.transaction_errors import (
+    ConcurrentTransactionError,
+    FencedError,
+    InvalidTimeoutError,
+    InvalidTransactionStateError,
+    OldEpochError,
+    UnknownTransactionError,
+)
+from penstock.clock import Clock
+from penstock.errors import PenstockError, StorageError
+from penstock.limits import TRANSACTION_ID_EXPIRY_MS, TRANSACTION_TIMEOUT_MS_MAX
+from penstock.log import transactions as journal_of
+from penstock.log.committed import Offsets
+from penstock.log.offsets import Change
+from penstock.log.partition import Partition
+from penstock.log.positions import PartitionId
+from penstock.log.store import LogStore
+from penstock.log.transactions import Decision, TransactionRecord
+
+_EPOCH_MAX = 32_766  # the largest that can still be raised once, to fence
+_RETRY_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+Done = Callable[[PenstockError | None], None]
+ProducerDone = Callable[[PenstockError | None, Producer], None]
+FindPartition = Callable[[PartitionId], Partition | None]
+
+
+class Transactions:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        clock: Clock,
+        call_later: CallLater,
+        *,
+        groups: Groups,
+        appender: Appender,
+        find: FindPartition,
+        new_producer_id: Callable[[], int],
+    ) -> None:
+        self._journal = store.offsets
+        self._commit = store.commit
+        self._space = store.space
+        self._clock = clock
+        self._call_later = call_later
+        self._groups = groups
+        self._appender = appender
+        self._find = find
+        self._new_producer_id = new_producer_id
+        self._by_name: dict[str, Transaction] = {}
+        self._by_producer: dict[int, Transaction] = {}
+
+    # -- after a start
+
+    def open(self, partitions: Iterable[Partition]) -> None:
+        """Take over what the journal and the partitions know, and finish what a crash interrupted."""
+        for name, record in self._journal.transactions.items():
+            self._take_over(name, record)
+        for partition in partitions:
+            producers = self._appender.producers(partition)
+            for producer_id, start in list(producers.open_transactions.items()):
+                epoch = producers.epoch_of(producer_id)
+                self._settle(partition, Producer(producer_id, epoch), start)
+        for transaction in self._by_name.values():
+            if transaction.state is State.OPEN:
+                self._set_alarm(transaction)
+
+    def _take_over(self, name: str, record: TransactionRecord) -> None:
+        producer = Producer(record.producer_id, record.epoch)
+        transaction = Transaction(name, producer, record.timeout_ms, self._call_later)
+        transaction.used_ms = record.used_ms
+        if record.decision is not None and not record.taken_over:
+            ended = Producer(record.decision.producer_id, record.decision.ended_epoch)
+            transaction.last = Ended(ended, record.decision.commit)
+        self._by_name[name] = self._by_producer[producer.id] = transaction
+        if record.open:
+            self._begin(transaction)
+            transaction.partitions |= record.enlisted
+            transaction.held = {g: (kind, dict(o)) for g, (kind, o) in record.held.items()}
+
+    def _settle(self, partition: Partition, producer: Producer, start: int) -> None:
+        """A transaction is open in a partition: decided, going on, or nobody's."""
+        identity = partition.identity
+        for name, record in self._journal.transactions.items():
+            decision = record.decision
+            if decision is None or decision.producer_id != producer.id:
+                continue
+            if start < decision.ends.get(identity, 0):
+                self._mark(partition, producer.id, decision.epoch, commit=decision.commit)
+                self._wait_for_markers(self._by_name[name], decision)
+                return
+        transaction = self._by_producer.get(producer.id)
+        if transaction is not None and transaction.producer == producer:
+            if transaction.state is State.EMPTY:
+                self._begin(transaction)
+            transaction.partitions.add(identity)
+            return
+        _log.warning(
+            "%s: aborted a transaction of producer %d that nobody ends", partition, producer.id
+        )
+        self._mark(partition, producer.id, producer.epoch, commit=False)
+
+    def _mark(self, partition: Partition, producer_id: int, epoch: int, *, commit: bool) -> bool:
+        try:
+            self._appender.append_marker(partition, producer_id, epoch, commit=commit)
+        except StorageError as error:
+            _log.error("%s: the end of a transaction could not be written: %s", partition, error)
+            return False
+        return True
+
+    # -- looking
+
+    def all(self) -> list[Transaction]:
+        """Every transactional id that is kept, by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def get(self, name: str) -> Transaction | None:
+        """One of them."""
+        return self._by_name.get(name)
+
+    def holds_offsets(self, group: str) -> set[PartitionId]:
+        """Partitions for which an open transaction may commit an offset of a group."""
+        return {
+            partition
+            for transaction in self._by_name.values()
+            if group in transaction.held
+            for partition in transaction.held[group][1]
+        }
+
+    # -- who uses an id
+
+    def register(self, name: str, timeout_ms: int, claim: Producer, done: ProducerDone) -> None:
+        """Give the id to a producer: its open transaction is aborted, earlier users are fenced.
+
+        Args:
+            name: the transactional id.
+            timeout_ms: how long its transactions may stay open.
+            claim: who the producer says it is, if it had the id before; else NO_PRODUCER.
+            done: called with what went wrong, or None and the producer's id and epoch once durable.
+        """
+        try:
+            if not 0 < timeout_ms <= TRANSACTION_TIMEOUT_MS_MAX:
+                raise InvalidTimeoutError(
+                    f"use transactional id {name}",
+                    f"a timeout of {timeout_ms} ms",
+                    f"set transaction.timeout.ms between 1 and {TRANSACTION_TIMEOUT_MS_MAX}",
+                )
+            self._register(name, timeout_ms, claim, done)
+        except PenstockError as error:
+            done(error, NO_PRODUCER)
+
+    def _register(self, name: str, timeout_ms: int, claim: Producer, done: ProducerDone) -> None:
+        self._space.check()
+        transaction = self._by_name.get(name)
+        if transaction is None:
+            producer = Producer(self._new_producer_id(), 0)
+            transaction = Transaction(name, producer, timeout_ms, self._call_later)
+            self._by_name[name] = self._by_producer[producer.id] = transaction
+            self._write_registered(transaction, done)
+            return
+        again = partial(self.register, name, timeout_ms, claim, done)
+        if claim != NO_PRODUCER and claim not in (transaction.producer, transaction.previous):
+            raise _fenced(transaction, claim)
+        if transaction.state is State.DECIDING or not transaction.settled:
+            transaction.waiting.append(again)
+        elif transaction.state is State.OPEN:
+            transaction.waiting.append(again)
+            self._fence(transaction)
+        else:
+            # A claim to the one before: the answer that told of its successor was lost.
+            if claim in (NO_PRODUCER, transaction.producer):
+                transaction.previous = transaction.producer
+                self._replace(transaction, self._successor(transaction.producer))
+            transaction.timeout_ms = timeout_ms
+            transaction.last = None
+            self._write_registered(transaction, done)
+
+    def _write_registered(self, transaction: Transaction, done: ProducerDone) -> None:
+        producer = transaction.producer
+        transaction.used_ms = self._clock.wall_ms()
+        line = journal_of.registered(
+            transaction.name, *producer, transaction.timeout_ms, transaction.used_ms
+        )
+        self._write(line, lambda error: done(error, producer))
+
+    def _successor(self, producer: Producer) -> Producer:
+        if producer.epoch >= _EPOCH_MAX:
+            return Producer(self._new_producer_id(), 0)
+        return Producer(producer.id, producer.epoch + 1)
+
+    def _replace(self, transaction: Transaction, producer: Producer) -> None:
+        del self._by_producer[transaction.producer.id]
+        transaction.producer = producer
+        self._by_producer[producer.id] = transaction
+
+    def _fence(self, transaction: Transaction) -> None:
+        """Abort an open transaction, and let its producer do no more."""
+        raised = transaction.producer._replace(epoch=transaction.producer.epoch + 1)
+        self._decide(transaction, raised, raised, lambda *_: None, commit=False)
+
+    # -- what belongs to a transaction
+
+    def enlist(self, producer_id: int, epoch: int, partition: Partition, begins: bool) -> None:
+        """Pass a batch that belongs to an open transaction.
+
+        Args:
+            producer_id: who sent it.
+            epoch: which incarnation of that.
+            partition: where it goes.
+            begins: whether the batch itself may open the transaction there, as in the newer protocol.
+
+        Raises:
+            TransactionError: it does not.
+        """
+        transaction = self._by_producer.get(producer_id)
+        if transaction is None:
+            raise UnknownTransactionError(
+                f"append to {partition}",
+                f"producer {producer_id} has no transactional id",
+                "start the producer's transactions anew",
+            )
+        if epoch != transaction.producer.epoch:
+            raise OldEpochError(
+                f"append to {partition}",
+                f"epoch {epoch} of transactional id {transaction.name} is not in use",
+                "a newer producer has taken over, or the transaction timed out",
+            )
+        if transaction.state is State.DECIDING:
+            raise _concurrent(transaction)
+        if partition.identity in transaction.partitions:
+            return
+        if not begins:
+            raise InvalidTransactionStateError(
+                f"append to {partition}",
+                f"it is not part of the transaction of {transaction.name}",
+                "begin a transaction first",
+            )
+        self._begin_with_alarm(transaction)
+        transaction.partitions.add(partition.identity)
+
+    def add_partitions(
+        self, name: str, producer: Producer, partitions: Collection[PartitionId], done: Done
+    ) -> None:
+        """Enlist partitions before they are written; done when that is durable.
+
+        Raises:
+            TransactionError, DiskFullError: nothing was done.
+        """
+        transaction = self._open_for(name, producer)
+        if transaction.state is State.OPEN and transaction.partitions.issuperset(partitions):
+            # What enlisted them may not be durable yet.
+            self._commit.after(lambda: done(None))
+            return
+        self._space.check()
+        self._begin_with_alarm(transaction)
+        transaction.partitions |= set(partitions)
+        self._write(journal_of.enlisted(name, partitions), done)
+
+    def hold_offsets(
+        self, name: str, producer: Producer, group: str, offsets: Offsets, done: Done
+    ) -> None:
+        """Commit a group's offsets if the transaction commits; done when that is durable.
+
+        Raises:
+            TransactionError, DiskFullError: nothing was done.
+        """
+        transaction = self._open_for(name, producer)
+        self._space.check(100 * len(offsets))
+        self._begin_with_alarm(transaction)
+        kind = self._groups.kind(group)
+        _, held = transaction.held.setdefault(group, (kind, {}))
+        held.update(offsets)
+        self._write(journal_of.held(name, group, kind, offsets), done)
+
+    def check(self, name: str, producer: Producer) -> Transaction:
+        """The transaction of a producer that may use it.
+
+        Raises:
+            UnknownTransactionError, FencedError: it may not.
+        """
+        transaction = self._by_name.get(name)
+        if transaction is None or transaction.producer.id != producer.id:
+            raise UnknownTransactionError(
+                f"use transactional id {name}", "this producer does not have it", "begin anew"
+            )
+        if transaction.producer.epoch != producer.epoch:
+            raise _fenced(transaction, producer)
+        return transaction
+
+    @staticmethod
+    def refuse_unopened(transaction: Transaction) -> None:
+        """In the older protocol a transaction is opened before anything is put into it.
+
+        Raises:
+            InvalidTransactionStateError, ConcurrentTransactionError: always.
+        """
+        if transaction.state is State.DECIDING:
+            raise _concurrent(transaction)
+        raise InvalidTransactionStateError(
+            f"use transactional id {transaction.name}", "no transaction is open", "begin one first"
+        )
+
+    def now_ms(self) -> int:
+        """The time by which transactions are measured."""
+        return self._clock.wall_ms()
+
+    def _open_for(self, name: str, producer: Producer) -> Transaction:
+        transaction = self.check(name, producer)
+        if transaction.state is State.DECIDING:
+            raise _concurrent(transaction)
+        return transaction
+
+    def _begin_with_alarm(self, transaction: Transaction) -> None:
+        if transaction.state is State.EMPTY:
+            self._begin(transaction)
+            self._set_alarm(transaction)
+
+    def _begin(self, transaction: Transaction) -> None:
+        transaction.state = State.OPEN
+        transaction.begun_ms = self._clock.wall_ms()
+        transaction.last = None
+
+    def _set_alarm(self, transaction: Transaction) -> None:
+        transaction.alarm.set(transaction.timeout_ms / 1000, partial(self._time_out, transaction))
+
+    def _time_out(self, transaction: Transaction) -> None:
+        if transaction.state is not State.OPEN:
+            return
+        _log.warning("transaction of %s aborted: open for too long", transaction.name)
+        if transaction.settled:
+            self._fence(transaction)
+        else:
+            transaction.waiting.append(partial(self._time_out, transaction))
+
+    # -- the end
+
+    def end(
+        self, name: str, producer: Producer, done: ProducerDone, *, commit: bool, new_epoch: bool
+    ) -> None:
+        """End the open transaction; done with the producer to go on as, once that is durable.
+
+        Args:
+            name: whose.
+            producer: who asks.
+            done: called in the end, or never if this raises.
+            commit: or abort.
+            new_epoch: the newer protocol, in which the producer goes on with another epoch.
+
+        Raises:
+            TransactionError, StorageError: nothing was done.
+        """
+        transaction = self._by_name.get(name)
+        if transaction is not None and transaction.last == Ended(producer, commit):
+            done(None, transaction.producer)  # asked again, because the answer was lost
+            return
+        transaction = self.check(name, producer)
+        if transaction.state is State.DECIDING:
+            raise _concurrent(transaction)
+        if transaction.state is State.EMPTY and (commit or not new_epoch):
+            raise InvalidTransactionStateError(
+                f"end the transaction of {name}", "none is open", "begin one first"
+            )
+        if not transaction.settled:
+            transaction.waiting.append(
+                lambda: self._end_later(name, producer, done, commit=commit, new_epoch=new_epoch)
+            )
+            return
+        self._space.check()
+        marker = following = producer
+        if new_epoch:
+            marker = producer._replace(epoch=producer.epoch + 1)
+            following = self._successor(producer)
+        self._decide(transaction, marker, following, done, commit=commit)
+
+    def _end_later(
+        self, name: str, producer: Producer, done: ProducerDone, *, commit: bool, new_epoch: bool
+    ) -> None:
+        try:
+            self.end(name, producer, done, commit=commit, new_epoch=new_epoch)
+        except PenstockError as error:
+            done(error, NO_PRODUCER)
+
+    def _decide(
+        self,
+        transaction: Transaction,
+        marker: Producer,
+        following: Producer,
+        done: ProducerDone,
+        *,
+        commit: bool,
+    ) -> None:
+        assert transaction.settled
+        transaction.state = State.DECIDING
+        transaction.committing = commit
+        transaction.alarm.cancel()
+        found = {p.identity: p for i in transaction.partitions if (p := self._find(i)) is not None}
+        ends = {identity: partition.end_offset for identity, partition in found.items()}
+        decision = Decision(commit, marker.id, marker.epoch, transaction.producer.epoch, ends)
+        transaction.used_ms = self._clock.wall_ms()
+        line = journal_of.decided(transaction.name, decision, *following, transaction.used_ms)
+
+        def settle(error: PenstockError | None) -> None:
+            if error is not None:
+                transaction.state = State.OPEN
+                self._set_alarm(transaction)
+                done(error, NO_PRODUCER)
+                # Not at once: a disk that refused this will refuse them as well.
+                self._call_later(_RETRY_SECONDS, partial(self._wake, transaction))
+                return
+            self._carry_out(transaction, decision, following, done)
+
+        self._write(line, settle)
+
+    def _carry_out(
+        self, transaction: Transaction, decision: Decision, following: Producer, done: ProducerDone
+    ) -> None:
+        """The decision is durable: commit the offsets and mark the partitions."""
+        if decision.commit:
+            for group, (_, offsets) in transaction.held.items():
+                self._groups.take(group, offsets)
+        ended = transaction.producer
+        transaction.last = Ended(ended, decision.commit)
+        transaction.partitions, transaction.held = set(), {}
+        self._replace(transaction, following)
+        self._mark_all(transaction, decision, set(decision.ends), lambda: done(None, following))
+
+    def _mark_all(
+        self,
+        transaction: Transaction,
+        decision: Decision,
+        left: set[PartitionId],
+        done: Callable[[], None],
+    ) -> None:
+        """Write the markers, as often as it takes; the producer can go on when all are written."""
+        for identity in list(left):
+            partition = self._find(identity)  # None if the topic was deleted meanwhile
+            marker = decision.producer_id, decision.epoch
+            if partition is None or self._mark(partition, *marker, commit=decision.commit):
+                left.discard(identity)
+        if left:
+            retry = partial(self._mark_all, transaction, decision, left, done)
+            self._call_later(_RETRY_SECONDS, retry)
+            return
+        transaction.state = State.EMPTY
+        self._wait_for_markers(transaction, decision)
+        done()
+
+    def _wait_for_markers(self, transaction: Transaction, decision: Decision) -> None:
+        transaction.settled = False
+        self._commit.after(partial(self._settled, transaction, decision))
+
+    def _settled(self, transaction: Transaction, decision: Decision) -> None:
+        """The markers are durable, unless a partition failed, which only a restart can repair."""
+        partitions = [self._find(identity) for identity in decision.ends]
+        if all(partition is None or partition.offline is None for partition in partitions):
+            transaction.settled = True
+            self._wake(transaction)
+
+    def _wake(self, transaction: Transaction) -> None:
+        waiting, transaction.waiting = transaction.waiting, []
+        for call in waiting:
+            call()
+
+    # -- now and then
+
+    def expire(self) -> None:
+        """Forget ids that have not been used for a week."""
+        horizon = self._clock.wall_ms() - TRANSACTION_ID_EXPIRY_MS
+        for transaction in list(self._by_name.values()):
+            idle = transaction.state is State.EMPTY and transaction.settled
+            if idle and transaction.used_ms < horizon:
+                del self._by_name[transaction.name]
+                del self._by_producer[transaction.producer.id]
+                self._write(journal_of.expired(transaction.name), lambda _: None)
+
+    def _write(self, line: dict[str, object], done: Done) -> None:
+        change = Change(line)
+
+        def settled() -> None:
+            if change.durable:
+                done(None)
+            else:
+                done(
+                    StorageError(
+                        "change a transaction",
+                        "it was not made durable",
+                        "see the broker's log, and try again",
+                    )
+                )
+
+        self._journal.queue(change)
+        self._commit.metadata_changed(self._journal.write)
+        self._commit.after(settled)
+
+
+def _fenced(transaction: Transaction, producer: Producer) -> FencedError:
+    return FencedError(
+        f"use transactional id {transaction.name}",
+        f"epoch {producer.epoch} is not the one in use, {transaction.producer.epoch}",
+        "a newer producer has taken over, or the transaction timed out; start anew",
+    )
+
+
+def _concurrent(transaction: Transaction) -> ConcurrentTransactionError:
+    return ConcurrentTransactionError(
+        f"use transactional id {transaction.name}",
+        "its last transaction is being ended",
+        "try again",
+    )

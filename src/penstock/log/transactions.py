@@ -1,0 +1,146 @@
+"""What the journal of offsets keeps of transactions.
+
+Lines, each of which changes what those before it said of the transactional id:
+
+    {"transaction": T, "producer": P, "epoch": E, "timeout": MS, "time": MS}    who uses it now
+    {"transaction": T, "enlisted": [[TOPIC_ID, PARTITION]...]}                  one is open, with these
+    {"transaction": T, "group": G, "type": K, "time": MS, "offsets": [...]}     it would commit these
+    {"transaction": T, "commit": BOOL, "marker": [P, E], "ended": E, "producer": P, "epoch": E,
+     "ends": [[TOPIC_ID, PARTITION, END]...], "time": MS}                       it ended; P, E are next
+    {"transaction": T, "expired": true}                                         nothing is kept of it
+
+A decision names the end that each partition had then: a transaction of that producer that is open in the
+log below it is the one that was decided, and lacks its marker; one above it came later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from penstock.log.committed import Committed, Offsets, fields_of, offsets_of
+from penstock.log.positions import PartitionId
+
+Held = dict[str, tuple[str, Offsets]]
+"""Group to its type and the offsets it gets if the transaction commits."""
+
+
+class Decision(NamedTuple):
+    """How a transaction ended, and where its markers belong."""
+
+    commit: bool
+    producer_id: int
+    epoch: int
+    """Of the markers, which may be one above the transaction's own."""
+    ended_epoch: int
+    ends: Mapping[PartitionId, int]
+
+
+@dataclass(slots=True)
+class TransactionRecord:
+    """What is kept of one transactional id."""
+
+    producer_id: int = -1
+    epoch: int = -1
+    timeout_ms: int = 0
+    used_ms: int = 0
+    open: bool = False
+    enlisted: set[PartitionId] = field(default_factory=set)
+    held: Held = field(default_factory=dict)
+    decision: Decision | None = None
+    taken_over: bool = True
+    """Whether a producer has registered since the decision."""
+
+
+def registered(
+    name: str, producer_id: int, epoch: int, timeout_ms: int, now: int
+) -> dict[str, Any]:
+    """A producer has begun to use the id."""
+    return {
+        "transaction": name,
+        "producer": producer_id,
+        "epoch": epoch,
+        "timeout": timeout_ms,
+        "time": now,
+    }
+
+
+def enlisted(name: str, partitions: Collection[PartitionId]) -> dict[str, Any]:
+    """A transaction is open, and has, or may get, records in these partitions."""
+    return {"transaction": name, "enlisted": [[str(p.topic_id), p.partition] for p in partitions]}
+
+
+def held(
+    name: str, group: str, kind: str, offsets: Mapping[PartitionId, Committed]
+) -> dict[str, Any]:
+    """A transaction is open, and commits these offsets if it commits."""
+    return {"transaction": name, "group": group, "type": kind, **fields_of(offsets)}
+
+
+def decided(
+    name: str, decision: Decision, producer_id: int, epoch: int, now: int
+) -> dict[str, Any]:
+    """A transaction has ended; its producer goes on with this id and epoch."""
+    return {
+        "transaction": name,
+        "commit": decision.commit,
+        "marker": [decision.producer_id, decision.epoch],
+        "ended": decision.ended_epoch,
+        "ends": [[str(p.topic_id), p.partition, end] for p, end in decision.ends.items()],
+        "producer": producer_id,
+        "epoch": epoch,
+        "time": now,
+    }
+
+
+def expired(name: str) -> dict[str, Any]:
+    """The id has not been used for so long that nothing is kept of it."""
+    return {"transaction": name, "expired": True}
+
+
+def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
+    """Follow a line; returns the offsets that are committed by it."""
+    if "enlisted" in fields:
+        record.open = True
+        record.enlisted |= {PartitionId(UUID(t), int(n)) for t, n in fields["enlisted"]}
+        return {}
+    if "group" in fields:
+        record.open = True
+        _, offsets = record.held.setdefault(str(fields["group"]), (str(fields["type"]), {}))
+        offsets.update(offsets_of(fields))
+        return {}
+    record.producer_id, record.epoch = int(fields["producer"]), int(fields["epoch"])
+    record.used_ms = int(fields["time"])
+    if "timeout" in fields:
+        record.timeout_ms = int(fields["timeout"])
+        record.taken_over = True
+        return {}
+    producer_id, epoch = fields["marker"]
+    ends = {PartitionId(UUID(t), int(n)): int(end) for t, n, end in fields["ends"]}
+    record.decision = Decision(
+        bool(fields["commit"]), int(producer_id), int(epoch), int(fields["ended"]), ends
+    )
+    record.taken_over = False
+    committed = record.held if record.decision.commit else {}
+    record.open, record.enlisted, record.held = False, set(), {}
+    return committed
+
+
+def live(name: str, record: TransactionRecord) -> Iterator[dict[str, Any]]:
+    """The lines that still count, for a rewritten journal."""
+    identity = (record.producer_id, record.epoch)
+    lines = [registered(name, *identity, record.timeout_ms, record.used_ms)]
+    if record.decision is not None:
+        line = decided(name, record.decision, *identity, record.used_ms)
+        lines.insert(0 if record.taken_over else 1, line)
+    yield from lines
+    if record.open:
+        yield enlisted(name, record.enlisted)
+    for group, (kind, offsets) in record.held.items():
+        by_time: dict[int, Offsets] = {}
+        for partition, position in offsets.items():
+            by_time.setdefault(position.time_ms, {})[partition] = position
+        for together in by_time.values():
+            yield held(name, group, kind, together)
