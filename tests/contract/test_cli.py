@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 from tests.clients.brokers import RUNNERS, Broker
 
 from penstock.cli.main import run
@@ -120,6 +121,29 @@ def narrow(cli: Commands) -> str:
 def delete_before(cli: Commands, topic: str, offset: int) -> None:
     with admin(cli.bootstrap, "delete records") as client:
         client.delete_records({library().TopicPartition(topic, 0): offset})
+
+
+# -- transactions
+
+
+def test_transactions(cli: Commands, topic: str) -> None:
+    name = f"cli-{uuid.uuid4().hex[:8]}"
+    settings = {"bootstrap.servers": cli.bootstrap, "transactional.id": name, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    assert "none is open" in cli.refused(5, "transactions", "abort", name)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    producer.flush(30)
+    listed = json.loads(cli.ok("transactions", "list", "--open", "--json"))
+    (found,) = (one for one in listed if one["name"] == name)
+    assert (found["state"], found["partitions"]) == ("Ongoing", [f"{topic}-0"])
+    assert name in cli.ok("transactions", "list")
+    done = cli.run("transactions", "abort", name)
+    assert f"aborted the transaction of {name} ({topic}-0)" in done.stderr
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
+    assert "nobody uses that id" in cli.refused(3, "transactions", "abort", "no")
 
 
 # -- topics
