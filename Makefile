@@ -42,7 +42,10 @@ compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka
 	$(BIN)/python -m pytest tests/clients tests/contract/test_cli.py -v --timeout 600
 
 fault-log: $(STAMP) ## Crash, power-loss, corruption and kill -9 tests of the log
-	$(BIN)/python -m pytest tests/fault -v --timeout 3600
+	$(BIN)/python -m pytest tests/fault --ignore tests/fault/test_exactly_once.py -v --timeout 3600
+
+fault-groups: $(STAMP) ## Ten minutes of kill -9 of broker and workers of a transactional copy
+	PENSTOCK_KILL_SECONDS=600 $(BIN)/python -m pytest tests/fault/test_exactly_once.py -v -s --timeout 3600
 
 fuzz: $(STAMP) ## A million malformed inputs through every decoder
 	$(BIN)/python -m tools.fuzz
@@ -66,4 +69,4 @@ format: $(STAMP) ## Rewrite the sources in the project's format
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist src/*.egg-info src/penstock/*.so src/penstock/*/*.so .mypy_cache .ruff_cache .pytest_cache
 
-.PHONY: help setup demo lint test compat fault-log fuzz soak bench-log bench-growth bench format clean
+.PHONY: help setup demo lint test compat fault-log fault-groups fuzz soak bench-log bench-growth bench format clean
