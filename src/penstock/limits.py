@@ -109,6 +109,12 @@ NEW_MEMBER_SECONDS_MAX = 300.0
 # Kafka gathers the first members of a group for 3 s (group.initial.rebalance.delay.ms). Here they
 # start at once, except that members which have asked for an id already are waited for this long.
 FIRST_MEMBERS_SECONDS = 0.1
+# Kafka's group.consumer.heartbeat.interval.ms and group.consumer.session.timeout.ms, for members to
+# which the server shares out the work.
+CONSUMER_HEARTBEAT_SECONDS = 5.0
+CONSUMER_SESSION_SECONDS = 45.0
+# A pattern of topic names, which is compiled on the loop: far more than people write.
+TOPIC_REGEX_CHARS_MAX = 10_000
 # Kafka's offset.metadata.max.bytes.
 OFFSET_METADATA_BYTES_MAX = 4 * KIB
 # Kafka's offsets.retention.minutes: how long the offsets of a group without members are kept.

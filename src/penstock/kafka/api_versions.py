@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from kafka.protocol.metadata import ApiVersionsResponse
 
@@ -12,10 +13,10 @@ from penstock.wire import codec
 from penstock.wire.codec import Message
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-# Kafka 4.3's level, by which consoles tell a cluster's version. Features that switch clients to a
-# protocol (transaction.version, group.version, share.version) come with that protocol.
-_METADATA_VERSION_MIN = 7
-_METADATA_VERSION = 30
+# The lowest and the highest level of each feature; all are at their highest. Kafka 4.3's metadata
+# level, by which consoles tell a cluster's version, and features that switch clients to a protocol:
+# transaction.version and share.version come with theirs.
+_FEATURES: Final = {"metadata.version": (7, 30), "group.version": (0, 1)}
 
 
 def api_versions(call: Call, request: Message) -> None:
@@ -26,18 +27,16 @@ def api_versions(call: Call, request: Message) -> None:
             api_keys=_api_keys(),
             supported_features=[
                 ApiVersionsResponse.SupportedFeatureKey(
-                    name="metadata.version",
-                    min_version=_METADATA_VERSION_MIN,
-                    max_version=_METADATA_VERSION,
+                    name=name, min_version=lowest, max_version=highest
                 )
+                for name, (lowest, highest) in _FEATURES.items()
             ],
             finalized_features_epoch=0,
             finalized_features=[
                 ApiVersionsResponse.FinalizedFeatureKey(
-                    name="metadata.version",
-                    min_version_level=_METADATA_VERSION,
-                    max_version_level=_METADATA_VERSION,
+                    name=name, min_version_level=level, max_version_level=level
                 )
+                for name, (_, level) in _FEATURES.items()
             ],
         )
     _reply(call, response, call.version)

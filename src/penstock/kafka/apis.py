@@ -14,6 +14,7 @@ from penstock.kafka import (
     api_versions,
     cluster,
     configs,
+    consumer_groups,
     fetch,
     group_offsets,
     groups,
@@ -27,6 +28,10 @@ from penstock.kafka import (
 from penstock.kafka.call import Call
 from penstock.wire import codec
 from penstock.wire.codec import Message, MessageClass
+from penstock.wire.consumer_group_messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 
 Handler = Callable[[Call, Message], Message | None]
 
@@ -95,5 +100,7 @@ APIS: Final[dict[int, Api]] = {
     44: _plain(admin.IncrementalAlterConfigsRequest, 0, 1, configs.incremental_alter_configs),
     47: _plain(consumer.OffsetDeleteRequest, 0, 0, group_offsets.offset_delete),
     60: _plain(admin.DescribeClusterRequest, 0, 2, cluster.describe_cluster),
+    68: _plain(ConsumerGroupHeartbeatRequest, 0, 1, consumer_groups.heartbeat),
+    69: _plain(ConsumerGroupDescribeRequest, 0, 1, consumer_groups.describe),
     75: _plain(admin.DescribeTopicPartitionsRequest, 0, 0, cluster.describe_topic_partitions),
 }

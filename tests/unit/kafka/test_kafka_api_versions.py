@@ -36,9 +36,10 @@ def test_produce_is_advertised_from_0(exchange: Exchange) -> None:
 def test_no_feature_switches_clients_to_what_is_not_there(exchange: Exchange, version: int) -> None:
     response = exchange.send(request(), version)
     assert response.finalized_features_epoch == 0
-    assert [feature.name for feature in response.supported_features] == ["metadata.version"]
-    (finalized,) = response.finalized_features
-    assert (finalized.name, finalized.max_version_level) == ("metadata.version", 30)
+    supported = {f.name: (f.min_version, f.max_version) for f in response.supported_features}
+    assert supported == {"metadata.version": (7, 30), "group.version": (0, 1)}
+    finalized = {f.name: f.max_version_level for f in response.finalized_features}
+    assert finalized == {"metadata.version": 30, "group.version": 1}
 
 
 @pytest.mark.parametrize("version", [3, 4])
