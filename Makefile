@@ -44,6 +44,9 @@ compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka
 fault-log: $(STAMP) ## Crash, power-loss, corruption and kill -9 tests of the log
 	$(BIN)/python -m pytest tests/fault -v --timeout 3600
 
+fault-groups: $(STAMP) ## Ten minutes of group members that join, leave and die
+	$(BIN)/python -m pytest tests/contract/test_group_churn.py -v --timeout 3600
+
 fuzz: $(STAMP) ## A million malformed inputs through every decoder
 	$(BIN)/python -m tools.fuzz
 
@@ -66,4 +69,4 @@ format: $(STAMP) ## Rewrite the sources in the project's format
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist src/*.egg-info src/penstock/*.so src/penstock/*/*.so .mypy_cache .ruff_cache .pytest_cache
 
-.PHONY: help setup demo lint test compat fault-log fuzz soak bench-log bench-growth bench format clean
+.PHONY: help setup demo lint test compat fault-log fault-groups fuzz soak bench-log bench-growth bench format clean

@@ -113,6 +113,9 @@ FIRST_MEMBERS_SECONDS = 0.1
 # which the server shares out the work.
 CONSUMER_HEARTBEAT_SECONDS = 5.0
 CONSUMER_SESSION_SECONDS = 45.0
+# Those that wait for partitions which others have to let go of are heard of more often, so that no
+# partition is without a reader for long.
+CONSUMER_WAITING_HEARTBEAT_SECONDS = 1.0
 # A pattern of topic names, which is compiled on the loop: far more than people write.
 TOPIC_REGEX_CHARS_MAX = 10_000
 # Kafka's offset.metadata.max.bytes.

@@ -138,8 +138,10 @@ class ConsumerGroup:
             self._assign()
         before = member.current
         self._reconcile(member, beat.owned)
-        tell = beat.is_full or before.assigned != member.current.assigned
-        return Told(member.id, member.current.epoch, member.current.assigned if tell else None)
+        now = member.current
+        tell = beat.is_full or before.assigned != now.assigned
+        is_waiting = now.state is MemberState.UNRELEASED
+        return Told(member.id, now.epoch, now.assigned if tell else None, is_waiting)
 
     def _join(self, beat: Beat) -> ConsumerMember:
         """The member that joins: a new one, the same again, or a static one that has come back."""

@@ -49,6 +49,8 @@ class Told(NamedTuple):
     epoch: int
     assigned: Share | None = None
     """What the member may use; None if that has not changed."""
+    is_waiting: bool = False
+    """Whether others still hold some of its share."""
 
 
 class ConsumerMember:

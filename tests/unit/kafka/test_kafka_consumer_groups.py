@@ -71,6 +71,14 @@ class TestHeartbeat:
             "MemberId can't be empty.",
         )
 
+    def test_who_waits_for_others_asks_more_often(self, exchange: Exchange) -> None:
+        exchange.topic(partitions=2)
+        beat(exchange)
+        assert beat(exchange, member_id="other").heartbeat_interval_ms == 1000
+        assert beat(exchange, member_epoch=-1).heartbeat_interval_ms == 0
+        waited = beat(exchange, member_id="other", member_epoch=2)
+        assert waited.heartbeat_interval_ms == 5000
+
     def test_a_topic_comes_grows_and_goes(self, exchange: Exchange) -> None:
         assert shares(beat(exchange).assignment) == {}
         topic = exchange.topic(partitions=1)
