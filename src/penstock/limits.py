@@ -118,6 +118,11 @@ CONSUMER_SESSION_SECONDS = 45.0
 CONSUMER_WAITING_HEARTBEAT_SECONDS = 1.0
 # A pattern of topic names, which is compiled on the loop: far more than people write.
 TOPIC_REGEX_CHARS_MAX = 10_000
+# What it is compiled to, which bounds the time that each letter of each topic's name can cost: a hundred
+# names take 1,000 steps, `.{0,500}` twice takes 16,000 and kept the loop busy for minutes.
+TOPIC_REGEX_STEPS_MAX = 2_000
+# Patterns of which is remembered what they match, until a topic comes or goes.
+TOPIC_REGEXES_KEPT = 1_000
 # Kafka's offset.metadata.max.bytes.
 OFFSET_METADATA_BYTES_MAX = 4 * KIB
 # Kafka's offsets.retention.minutes: how long the offsets of a group without members are kept.

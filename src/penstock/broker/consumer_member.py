@@ -104,7 +104,7 @@ class ConsumerMember:
         if beat.rack_id is not None:
             self.rack_id = beat.rack_id
         if beat.rebalance_timeout_ms != -1:
-            self.rebalance_timeout = beat.rebalance_timeout_ms / 1000
+            self.rebalance_timeout = max(0, beat.rebalance_timeout_ms) / 1000
         self.client_id = beat.client_id
         self.client_host = beat.client_host
         return before != (self.topics, self.pattern, self.assignor)

@@ -8,7 +8,12 @@ import re2
 
 from penstock.broker.assignors import Shape
 from penstock.broker.group_errors import InvalidRegexError
-from penstock.limits import TOPIC_REGEX_CHARS_MAX
+from penstock.limits import (
+    MIB,
+    TOPIC_REGEX_CHARS_MAX,
+    TOPIC_REGEX_STEPS_MAX,
+    TOPIC_REGEXES_KEPT,
+)
 
 
 class TopicDirectory:
@@ -43,6 +48,8 @@ class TopicDirectory:
         if found is None:
             compiled = compile_pattern(pattern)
             found = frozenset(name for name in self._shapes if compiled.fullmatch(name))
+            if len(self._matches) >= TOPIC_REGEXES_KEPT:
+                self._matches.clear()
             self._matches[pattern] = found
         return found
 
@@ -54,8 +61,9 @@ def compile_pattern(pattern: str) -> re2._Regexp:
         raise InvalidRegexError(operation, f"it is longer than {TOPIC_REGEX_CHARS_MAX} characters")
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = MIB  # gives up early on what would be refused below
     try:
-        return re2.compile(pattern, options=options)
+        compiled = re2.compile(pattern, options=options)
     except re2.error as error:
         detail = error.args[0] if error.args else error
         if isinstance(detail, bytes):
@@ -63,3 +71,10 @@ def compile_pattern(pattern: str) -> re2._Regexp:
         raise InvalidRegexError(
             operation, f"{pattern!r} is not valid: {detail}", "write it in RE2's syntax"
         ) from error
+    if compiled.programsize > TOPIC_REGEX_STEPS_MAX:
+        raise InvalidRegexError(
+            operation,
+            f"it takes {compiled.programsize} steps where {TOPIC_REGEX_STEPS_MAX} are allowed",
+            "repeat less, or subscribe by names",
+        )
+    return compiled

@@ -295,7 +295,9 @@ class TestTopics:
         assert len(consumer.owned) == 1
         assert fleet.group.subscribed() == {"bills-2"}
 
-    @pytest.mark.parametrize("pattern", ["[", "(?=a)", "a" * (TOPIC_REGEX_CHARS_MAX + 1)])
+    @pytest.mark.parametrize(
+        "pattern", ["[", "(?=a)", "a" * (TOPIC_REGEX_CHARS_MAX + 1), "(.{0,500}|.{0,400}){2}"]
+    )
     def test_a_bad_pattern(self, fleet: Fleet, pattern: str) -> None:
         with pytest.raises(InvalidRegexError):
             fleet.consumer("a", pattern=pattern).beat()
