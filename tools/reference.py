@@ -155,16 +155,9 @@ GAPS: Final = (
     ),
     Gap(
         "Transactions",
-        {
-            24: "AddPartitionsToTxn",
-            25: "AddOffsetsToTxn",
-            26: "EndTxn",
-            28: "TxnOffsetCommit",
-            61: "DescribeProducers",
-            65: "DescribeTransactions",
-            66: "ListTransactions",
-        },
-        "Idempotent producers work; a producer with a `transactional.id` is refused.",
+        {27: "WriteTxnMarkers", 61: "DescribeProducers"},
+        "For tools that look for hanging transactions, of which there are none: what no producer can "
+        "end is aborted at the next start.",
     ),
     Gap(
         "Access control",

@@ -109,6 +109,20 @@ NEW_MEMBER_SECONDS_MAX = 300.0
 # Kafka gathers the first members of a group for 3 s (group.initial.rebalance.delay.ms). Here they
 # start at once, except that members which have asked for an id already are waited for this long.
 FIRST_MEMBERS_SECONDS = 0.1
+# Kafka's group.consumer.heartbeat.interval.ms and group.consumer.session.timeout.ms, for members to
+# which the server shares out the work.
+CONSUMER_HEARTBEAT_SECONDS = 5.0
+CONSUMER_SESSION_SECONDS = 45.0
+# Those that wait for partitions which others have to let go of are heard of more often, so that no
+# partition is without a reader for long.
+CONSUMER_WAITING_HEARTBEAT_SECONDS = 1.0
+# A pattern of topic names, which is compiled on the loop: far more than people write.
+TOPIC_REGEX_CHARS_MAX = 10_000
+# What it is compiled to, which bounds the time that each letter of each topic's name can cost: a hundred
+# names take 1,000 steps, `.{0,500}` twice takes 16,000 and kept the loop busy for minutes.
+TOPIC_REGEX_STEPS_MAX = 2_000
+# Patterns of which is remembered what they match, until a topic comes or goes.
+TOPIC_REGEXES_KEPT = 1_000
 # Kafka's offset.metadata.max.bytes.
 OFFSET_METADATA_BYTES_MAX = 4 * KIB
 # Kafka's offsets.retention.minutes: how long the offsets of a group without members are kept.

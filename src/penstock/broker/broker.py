@@ -214,7 +214,7 @@ class Broker:
         del self._topics[topic.name]
         del self._by_id[topic.entry.id]
         del self._metric_names[metric_name(topic.name)]
-        self._groups.topic_deleted(topic.entry.id)
+        self._groups.topic_deleted(topic.name, topic.entry.id)
         _log.info("deleted topic %s", topic.name)
 
     def check_partitions(self, topic: Topic, total: int) -> None:
@@ -240,6 +240,7 @@ class Broker:
             entry, range(old, total), topic.config.log, ProducerTable
         )
         topic.entry = entry
+        self._groups.topics.put(topic.name, entry.id, total)
 
     def check_config(self, topic: Topic, overrides: Mapping[str, str]) -> TopicConfig:
         """Read new settings for a topic, or raise InvalidConfigError."""
@@ -267,6 +268,7 @@ class Broker:
         self._topics[topic.name] = topic
         self._by_id[topic.entry.id] = topic
         self._metric_names[metric_name(topic.name)] = topic.name
+        self._groups.topics.put(topic.name, topic.entry.id, len(topic.partitions))
 
     # -- producers
 

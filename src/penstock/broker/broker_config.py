@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.broker.assignors import ASSIGNORS
 from penstock.broker.broker import DEFAULT_PARTITIONS
 from penstock.broker.topic_config import SETTINGS, Kind, Setting
 from penstock.limits import (
     CONNECTIONS_MAX,
+    CONSUMER_HEARTBEAT_SECONDS,
+    CONSUMER_SESSION_SECONDS,
     FETCH_RESPONSE_BYTES_MAX,
     FRAME_BYTES_MAX,
     GROUP_MEMBERS_MAX,
@@ -54,7 +57,7 @@ def _fixed(code: int, value: object, help_: str) -> Setting:
     return Setting(str(value), Kind(code, lambda _: "it cannot be changed"), help_)
 
 
-_BOOLEAN, _STRING, _INT, _LONG = 1, 2, 3, 5
+_BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
 
 BROKER_SETTINGS: Final[dict[str, Setting]] = dict(
     sorted(
@@ -70,6 +73,19 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = dict(
             "default.replication.factor": _fixed(_INT, 1, "There is one node."),
             "delete.topic.enable": _fixed(_BOOLEAN, "true", "Topics can be deleted."),
             "fetch.max.bytes": _fixed(_INT, FETCH_RESPONSE_BYTES_MAX, "Most that one fetch gets."),
+            "group.consumer.assignors": _fixed(
+                _LIST, ",".join(ASSIGNORS), "What shares out the work; the first by default."
+            ),
+            "group.consumer.heartbeat.interval.ms": _fixed(
+                _INT, round(CONSUMER_HEARTBEAT_SECONDS * 1000), "How often members are heard of."
+            ),
+            "group.consumer.max.size": _fixed(_INT, GROUP_MEMBERS_MAX, "Most members of a group."),
+            "group.consumer.migration.policy": _fixed(
+                _STRING, "disabled", "A group changes its protocol when it has no members."
+            ),
+            "group.consumer.session.timeout.ms": _fixed(
+                _INT, round(CONSUMER_SESSION_SECONDS * 1000), "After this a silent member is out."
+            ),
             "group.initial.rebalance.delay.ms": _fixed(
                 _INT, 0, "A group's first members start at once."
             ),

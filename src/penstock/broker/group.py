@@ -98,6 +98,11 @@ class Group:
         self._phase = Alarm(call_later)  # the end of the phase, for those that do not come
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there are no members."""
+        return self.state is State.EMPTY
+
+    @property
     def pending(self) -> int:
         """Members that have an id and are expected to join with it."""
         return len(self._pending)

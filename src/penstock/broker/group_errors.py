@@ -5,6 +5,8 @@ GroupError
 ├── MemberIdRequiredError                      carries the id to join with
 ├── UnknownMemberError, FencedInstanceError, IllegalGenerationError
 ├── RebalanceInProgressError, GroupsStoppingError
+├── InvalidHeartbeatError, UnsupportedAssignorError, InvalidRegexError
+├── FencedMemberEpochError, StaleMemberEpochError, UnreleasedInstanceError
 ├── UnknownGroupError, NonEmptyGroupError
 └── MetadataTooLargeError
 """
@@ -56,6 +58,30 @@ class IllegalGenerationError(GroupError):
 
 class RebalanceInProgressError(GroupError):
     """Members are being gathered: join again."""
+
+
+class InvalidHeartbeatError(GroupError):
+    """A heartbeat that makes no sense."""
+
+
+class UnsupportedAssignorError(GroupError):
+    """A way to share out the work that the server does not know."""
+
+
+class InvalidRegexError(GroupError):
+    """A pattern of topic names that cannot be read."""
+
+
+class FencedMemberEpochError(GroupError):
+    """The member is not where it says it is: it must give up everything and join again."""
+
+
+class StaleMemberEpochError(GroupError):
+    """The member has moved on since: it can try again."""
+
+
+class UnreleasedInstanceError(GroupError):
+    """The process that has this group.instance.id has not left."""
 
 
 class GroupsStoppingError(GroupError):

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
-from penstock.broker.group import Group, State
+from penstock.broker.consumer_group import ConsumerGroup, check
+from penstock.broker.consumer_member import JOINING, Beat, Told
+from penstock.broker.group import Group
 from penstock.broker.group_errors import (
     GroupError,
     GroupsStoppingError,
     IllegalGenerationError,
+    InconsistentProtocolError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     MetadataTooLargeError,
@@ -24,6 +27,7 @@ from penstock.broker.group_errors import (
 from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, SyncAnswer
 from penstock.broker.offsets import CommittedOffsets, Done
 from penstock.broker.timers import CallLater
+from penstock.broker.topic_directory import TopicDirectory
 from penstock.clock import Clock
 from penstock.limits import (
     OFFSET_METADATA_BYTES_MAX,
@@ -35,6 +39,8 @@ from penstock.log.committed import Committed, Offsets
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
+AnyGroup = Group | ConsumerGroup
+
 
 class Groups:
     """See the module."""
@@ -42,7 +48,9 @@ class Groups:
     def __init__(self, store: LogStore, clock: Clock, call_later: CallLater) -> None:
         self._clock = clock
         self._call_later = call_later
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, AnyGroup] = {}
+        self.topics = TopicDirectory()
+        """What the broker lets groups know of its topics."""
         self._offsets = CommittedOffsets(store, clock)
         self._stopping = False
         self._expired_at = clock.monotonic()
@@ -60,11 +68,11 @@ class Groups:
 
     # -- looking
 
-    def all(self) -> list[Group]:
+    def all(self) -> list[AnyGroup]:
         """Every group, by name."""
         return [self._groups[name] for name in sorted(self._groups)]
 
-    def get(self, name: str) -> Group:
+    def get(self, name: str) -> AnyGroup:
         """A group, or UnknownGroupError."""
         try:
             return self._groups[name]
@@ -90,15 +98,25 @@ class Groups:
                     f"a session timeout of {timeout} ms",
                     f"it must be from {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX}",
                 )
-            group = self._groups.get(name)
-            if group is None:
-                if request.member_id:
-                    raise _unknown_member(name)
-                group = self._make(name)
+            group = self._classic_to_join(name, request)
         except GroupError as error:
             answer(error)
         else:
             group.join(request, answer)
+
+    def _classic_to_join(self, name: str, request: JoinRequest) -> Group:
+        group = self._groups.get(name)
+        if isinstance(group, Group):
+            return group
+        if group is not None and not group.is_empty:
+            raise InconsistentProtocolError(
+                f"join group {name}",
+                "its members use the consumer protocol",
+                "set group.protocol=consumer, or stop all members first",
+            )
+        if request.member_id:
+            raise _unknown_member(name)
+        return self._make(name)
 
     def sync(
         self,
@@ -127,10 +145,54 @@ class Groups:
 
     def _with_members(self, name: str) -> Group:
         self._check_usable(name)
-        try:
-            return self._groups[name]
-        except KeyError:
-            raise _unknown_member(name) from None
+        group = self._groups.get(name)
+        if not isinstance(group, Group):
+            raise _unknown_member(name)
+        return group
+
+    # -- membership, where the server shares out the work
+
+    def consumer_heartbeat(self, name: str, beat: Beat) -> Told:
+        """See ConsumerGroup.heartbeat; a new member makes the group."""
+        self._check_usable(name)
+        check(beat)
+        group = self._groups.get(name)
+        if isinstance(group, ConsumerGroup):
+            return group.heartbeat(beat)
+        if group is not None and not group.is_empty:
+            raise UnknownGroupError(
+                f"use group {name}",
+                f"Group {name} is not a consumer group.",
+                "stop its members, which use the classic protocol, first",
+            )
+        if beat.epoch != JOINING:
+            # Kafka says that the group is unknown, which its members take for fatal; but a group is
+            # also unknown after a restart, and they have only to join again.
+            raise _unknown_member(name)
+        made = ConsumerGroup(name, self._clock, self._call_later, self.topics, self._occupied)
+        told = made.heartbeat(beat)
+        if group is not None:
+            group.die()
+        self._groups[name] = made
+        return told
+
+    def consumer_group(self, name: str) -> ConsumerGroup:
+        """A group to which the server shares out the work, or UnknownGroupError."""
+        group = self.get(name)
+        if isinstance(group, ConsumerGroup):
+            return group
+        raise UnknownGroupError(f"use group {name}", f"Group {name} is not a consumer group.")
+
+    def is_consumer_group(self, name: str) -> bool:
+        """Whether the server shares out a group's work."""
+        return isinstance(self._groups.get(name), ConsumerGroup)
+
+    def classic_group(self, name: str) -> Group:
+        """A group whose members share out the work, or UnknownGroupError."""
+        group = self.get(name)
+        if isinstance(group, Group):
+            return group
+        raise UnknownGroupError(f"use group {name}", f"Group {name} is not a classic group.")
 
     def _check_usable(self, name: str) -> None:
         if not name:
@@ -143,15 +205,17 @@ class Groups:
         self._groups[name] = group
         return group
 
-    def _occupied(self, group: Group) -> None:
-        self._offsets.occupied(group.name, group.protocol_type, empty=group.state is State.EMPTY)
+    def _occupied(self, group: AnyGroup) -> None:
+        self._offsets.occupied(group.name, group.protocol_type, empty=group.is_empty)
 
     # -- committed offsets
 
     def check_commit(self, name: str, who: Identity, generation: int) -> None:
         """Pass if a client may commit for a group; a client without one makes it."""
         group = self._groups.get(name)
-        if group is not None:
+        if isinstance(group, ConsumerGroup):
+            group.check_commit(who.member_id, generation)
+        elif group is not None:
             group.check_commit(who, generation)
         elif generation >= 0:
             # Kafka's newer versions answer that the group is unknown, which Java takes for fatal; but
@@ -159,6 +223,12 @@ class Groups:
             raise IllegalGenerationError(
                 f"commit offsets of group {name[:100]}", "it has no members", "join again"
             )
+
+    def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:
+        """Pass if a client may see where a group stands."""
+        group = self._groups.get(name)
+        if isinstance(group, ConsumerGroup):
+            group.check_fetch(member_id, epoch)
 
     def commit(self, name: str, offsets: Offsets, done: Done) -> None:
         """Keep offsets, after check_commit; done is called when they are durable, or with why not.
@@ -193,8 +263,9 @@ class Groups:
         """Forget some of a group's offsets."""
         self._offsets.remove(name, partitions, done)
 
-    def topic_deleted(self, topic_id: UUID) -> None:
+    def topic_deleted(self, name: str, topic_id: UUID) -> None:
         """Offsets go with their topic."""
+        self.topics.remove(name)
         self._offsets.remove_topic(topic_id)
 
     def delete(self, name: str, done: Done) -> None:
@@ -204,14 +275,14 @@ class Groups:
             UnknownGroupError, NonEmptyGroupError: nothing was done.
         """
         group = self.get(name)
-        if group.state is not State.EMPTY:
+        if not group.is_empty:
             raise NonEmptyGroupError(
                 f"delete group {name}", f"it has {len(group.members)} members", "stop them first"
             )
         self._bury(group)
         self._offsets.remove_group(name, done)
 
-    def _bury(self, group: Group) -> None:
+    def _bury(self, group: AnyGroup) -> None:
         group.die()
         del self._groups[group.name]
 
@@ -222,11 +293,11 @@ class Groups:
             return
         self._expired_at = now
         for group in list(self._groups.values()):
-            if group.state is not State.EMPTY:
+            if not group.is_empty:
                 continue
             if self._offsets.of(group.name):
                 self._offsets.expire(group.name)
-            elif not group.pending:
+            elif isinstance(group, ConsumerGroup) or not group.pending:
                 self._bury(group)
 
 

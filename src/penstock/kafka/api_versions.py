@@ -13,12 +13,14 @@ from penstock.wire import codec
 from penstock.wire.codec import Message
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-# Name, lowest and highest level; the highest is in force. metadata.version is Kafka 4.3's, by which
-# consoles tell a cluster's version. Those that switch clients to a protocol come with that protocol.
-_FEATURES: Final = (
-    ("metadata.version", 7, 30),
-    ("transaction.version", 0, 2),
-)
+# The lowest and the highest level of each feature; all are at their highest. Kafka 4.3's metadata
+# level, by which consoles tell a cluster's version, and features that switch clients to a protocol:
+# share.version comes with its own.
+_FEATURES: Final = {
+    "metadata.version": (7, 30),
+    "transaction.version": (0, 2),
+    "group.version": (0, 1),
+}
 
 
 def api_versions(call: Call, request: Message) -> None:
@@ -31,14 +33,14 @@ def api_versions(call: Call, request: Message) -> None:
                 ApiVersionsResponse.SupportedFeatureKey(
                     name=name, min_version=lowest, max_version=highest
                 )
-                for name, lowest, highest in _FEATURES
+                for name, (lowest, highest) in _FEATURES.items()
             ],
             finalized_features_epoch=0,
             finalized_features=[
                 ApiVersionsResponse.FinalizedFeatureKey(
-                    name=name, min_version_level=highest, max_version_level=highest
+                    name=name, min_version_level=level, max_version_level=level
                 )
-                for name, _, highest in _FEATURES
+                for name, (_, level) in _FEATURES.items()
             ],
         )
     _reply(call, response, call.version)

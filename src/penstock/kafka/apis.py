@@ -14,6 +14,7 @@ from penstock.kafka import (
     api_versions,
     cluster,
     configs,
+    consumer_groups,
     fetch,
     group_offsets,
     groups,
@@ -28,6 +29,10 @@ from penstock.kafka import (
 from penstock.kafka.call import Call
 from penstock.wire import codec
 from penstock.wire.codec import Message, MessageClass
+from penstock.wire.consumer_group_messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 
 Handler = Callable[[Call, Message], Message | None]
 
@@ -102,5 +107,7 @@ APIS: Final[dict[int, Api]] = {
     60: _plain(admin.DescribeClusterRequest, 0, 2, cluster.describe_cluster),
     65: _plain(admin.DescribeTransactionsRequest, 0, 0, transactions.describe_transactions),
     66: _plain(admin.ListTransactionsRequest, 0, 2, transactions.list_transactions),
+    68: _plain(ConsumerGroupHeartbeatRequest, 0, 1, consumer_groups.heartbeat),
+    69: _plain(ConsumerGroupDescribeRequest, 0, 1, consumer_groups.describe),
     75: _plain(admin.DescribeTopicPartitionsRequest, 0, 0, cluster.describe_topic_partitions),
 }

@@ -70,8 +70,13 @@ class Code(IntEnum):
     TRANSACTIONAL_ID_NOT_FOUND = 105
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 # The first class an error is an instance of decides, so the special ones stand first.
@@ -100,6 +105,12 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (group_errors.FencedInstanceError, Code.FENCED_INSTANCE_ID),
     (group_errors.IllegalGenerationError, Code.ILLEGAL_GENERATION),
     (group_errors.RebalanceInProgressError, Code.REBALANCE_IN_PROGRESS),
+    (group_errors.InvalidHeartbeatError, Code.INVALID_REQUEST),
+    (group_errors.UnsupportedAssignorError, Code.UNSUPPORTED_ASSIGNOR),
+    (group_errors.InvalidRegexError, Code.INVALID_REGULAR_EXPRESSION),
+    (group_errors.FencedMemberEpochError, Code.FENCED_MEMBER_EPOCH),
+    (group_errors.StaleMemberEpochError, Code.STALE_MEMBER_EPOCH),
+    (group_errors.UnreleasedInstanceError, Code.UNRELEASED_INSTANCE_ID),
     (group_errors.GroupsStoppingError, Code.COORDINATOR_NOT_AVAILABLE),
     (group_errors.UnknownGroupError, Code.GROUP_ID_NOT_FOUND),
     (group_errors.NonEmptyGroupError, Code.NON_EMPTY_GROUP),

@@ -19,10 +19,11 @@ from kafka.protocol.consumer import (
 )
 
 from penstock.broker.broker import Broker
+from penstock.broker.consumer_group import ConsumerGroup
 from penstock.broker.errors import UnknownTopicError
-from penstock.broker.group import Group, State
 from penstock.broker.group_errors import NonEmptyGroupError
 from penstock.broker.group_member import Identity
+from penstock.broker.groups import AnyGroup
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import Call
@@ -32,7 +33,7 @@ from penstock.log.committed import Committed
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message, MessageClass
 
-_BY_ID_FROM = 10
+_EPOCH_FROM, _BY_ID_FROM = 9, 10
 _NOTHING: Final = Committed(-1, -1, "", 0)
 _CONSUMER: Final = "consumer"
 _COUNT, _LENGTH = Struct(">i"), Struct(">h")
@@ -58,7 +59,7 @@ def offset_commit(call: Call, request: Message) -> Message | None:
     generation: int = request.generation_id_or_member_epoch
     commits = [(topic, list(_commits(call, topic))) for topic in request.topics]
     offsets = {c.partition: c.committed for _, items in commits for c in items if c.partition}
-    outcome = attempt(lambda: groups.check_commit(request.group_id, who, generation))
+    outcome = attempt(lambda: _check_commit(call, request.group_id, who, generation))
 
     def settle(error: StorageError | None) -> None:
         call.reply(_committed(commits, DONE if error is None else failure(error)))
@@ -68,6 +69,17 @@ def offset_commit(call: Call, request: Message) -> Message | None:
         if outcome.ok:
             return None
     return _committed(commits, outcome)
+
+
+def _check_commit(call: Call, name: str, who: Identity, generation: int) -> None:
+    groups = call.context.broker.groups
+    groups.check_commit(name, who, generation)
+    if generation >= 0 and call.version < _EPOCH_FROM and groups.is_consumer_group(name):
+        raise RefusedError(
+            Code.UNSUPPORTED_VERSION,
+            f"commit offsets of group {name}",
+            f"members with an epoch need version {_EPOCH_FROM}",
+        )
 
 
 def _commits(call: Call, topic: Message) -> Iterator[Commit]:
@@ -137,25 +149,24 @@ def offset_fetch(call: Call, request: Message) -> Message:
         partition = message.OffsetFetchResponsePartition
         topics = _fetched(call, request.group_id, request.topics, message, partition, stable)
         return OffsetFetchResponse(topics=topics)
+    # Each once, as in DescribeGroups.
+    wanted = {group.group_id: group for group in request.groups}.values()
+    return OffsetFetchResponse(groups=[_fetched_group(call, group, stable) for group in wanted])
+
+
+def _fetched_group(call: Call, group: Message, stable: bool) -> Message:
     message = OffsetFetchResponse.OffsetFetchResponseGroup
+    if call.version >= _EPOCH_FROM:
+        groups = call.context.broker.groups
+        check = partial(groups.check_fetch, group.group_id, group.member_id, group.member_epoch)
+        outcome = attempt(check)
+        if not outcome.ok:
+            return message(group_id=group.group_id, topics=[], error_code=outcome.code)
     topic = message.OffsetFetchResponseTopics
-    return OffsetFetchResponse(
-        groups=[
-            message(
-                group_id=group.group_id,
-                topics=_fetched(
-                    call,
-                    group.group_id,
-                    group.topics,
-                    topic,
-                    topic.OffsetFetchResponsePartitions,
-                    stable,
-                ),
-            )
-            # Each once, as in DescribeGroups.
-            for group in {group.group_id: group for group in request.groups}.values()
-        ]
+    topics = _fetched(
+        call, group.group_id, group.topics, topic, topic.OffsetFetchResponsePartitions, stable
     )
+    return message(group_id=group.group_id, topics=topics)
 
 
 def _fetched(
@@ -274,10 +285,12 @@ def _removable(
     removed.append(partition)
 
 
-def _subscribed(group: Group) -> set[str] | None:
+def _subscribed(group: AnyGroup) -> set[str] | None:
     """The topics that members read; None if that cannot be told, NonEmptyGroupError if it matters."""
-    if group.state is State.EMPTY:
+    if group.is_empty:
         return set()
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed()
     if group.protocol_type != _CONSUMER:
         raise NonEmptyGroupError(f"delete offsets of group {group.name}", "it has members")
     try:

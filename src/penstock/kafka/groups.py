@@ -22,6 +22,7 @@ from kafka.protocol.consumer import (
     SyncGroupResponse,
 )
 
+from penstock.broker.consumer_group import ConsumerGroup
 from penstock.broker.group import Group, State
 from penstock.broker.group_errors import (
     GroupError,
@@ -43,9 +44,9 @@ from penstock.kafka.errors import Code, code_of
 from penstock.kafka.outcome import DONE, Outcome, attempt, failure
 from penstock.wire.codec import Message
 
-_TYPE: Final = "classic"
+_TYPES: Final = {Group: "classic", ConsumerGroup: "consumer"}
 # What Kafka reports when there is no authorizer: every operation a group knows.
-_GROUP_OPERATIONS: Final = frozenset({3, 6, 8, 10, 11})
+GROUP_OPERATIONS: Final = frozenset({3, 6, 8, 10, 11})
 
 
 # -- JoinGroup
@@ -202,7 +203,7 @@ def describe_groups(call: Call, request: Message) -> Message:
 def _describe(call: Call, name: str, *, operations: bool) -> Message:
     message = DescribeGroupsResponse.DescribedGroup
     try:
-        group = call.context.broker.groups.get(name)
+        group = call.context.broker.groups.classic_group(name)
     except GroupError as error:
         # Before version 6 a group that does not exist is described as a dead one.
         code = code_of(error) if call.version >= 6 else Code.NONE
@@ -214,7 +215,7 @@ def _describe(call: Call, name: str, *, operations: bool) -> Message:
             protocol_type="",
             protocol_data="",
             members=[],
-            authorized_operations=_GROUP_OPERATIONS if operations else None,
+            authorized_operations=GROUP_OPERATIONS if operations else None,
         )
     return message(
         group_id=name,
@@ -222,7 +223,7 @@ def _describe(call: Call, name: str, *, operations: bool) -> Message:
         protocol_type=group.protocol_type,
         protocol_data=group.protocol if group.state is State.STABLE else "",
         members=[_describe_member(group, member) for member in group.members.values()],
-        authorized_operations=_GROUP_OPERATIONS if operations else None,
+        authorized_operations=GROUP_OPERATIONS if operations else None,
     )
 
 
@@ -248,10 +249,11 @@ def list_groups(call: Call, request: Message) -> Message:
                 group_id=group.name,
                 protocol_type=group.protocol_type,
                 group_state=group.state.value,
-                group_type=_TYPE,
+                group_type=_TYPES[type(group)],
             )
             for group in call.context.broker.groups.all()
-            if (not states or group.state.value.lower() in states) and (not types or _TYPE in types)
+            if (not states or group.state.value.lower() in states)
+            and (not types or _TYPES[type(group)] in types)
         ]
     )
 

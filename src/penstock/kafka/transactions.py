@@ -6,7 +6,6 @@ DescribeTransactions (65) and ListTransactions (66).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,7 +18,9 @@ from kafka.protocol.producer import (
 )
 
 from penstock.broker.errors import UnknownTopicError
+from penstock.broker.group_errors import InvalidRegexError
 from penstock.broker.group_member import Identity
+from penstock.broker.topic_directory import compile_pattern
 from penstock.broker.transaction import Producer, State, Transaction
 from penstock.broker.transactions import Done
 from penstock.errors import PenstockError
@@ -282,9 +283,9 @@ def list_transactions(call: Call, request: Message) -> Message:
     unknown = [state for state in request.state_filters if state not in _STATES]
     pattern: str | None = request.transactional_id_pattern if call.version >= 2 else None
     try:
-        named = re.compile(pattern or ".*")
-    except re.error:
-        return ListTransactionsResponse(error_code=Code.INVALID_REQUEST)
+        named = compile_pattern(pattern or ".*")
+    except InvalidRegexError as error:
+        return ListTransactionsResponse(error_code=failure(error).code)
     duration: int = request.duration_filter if call.version >= 1 else -1
     now = call.context.broker.transactions.now_ms()
     message = ListTransactionsResponse.TransactionState

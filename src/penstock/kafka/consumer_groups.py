@@ -1,0 +1,173 @@
+"""Groups that the server shares work out to: ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from uuid import UUID
+
+from penstock.broker.assignors import Share
+from penstock.broker.broker import Broker
+from penstock.broker.consumer_group import ConsumerGroup
+from penstock.broker.consumer_member import JOINING, Beat, ConsumerMember, Told
+from penstock.broker.errors import UnknownTopicError
+from penstock.broker.group_errors import GroupError, InvalidHeartbeatError
+from penstock.kafka.call import Call
+from penstock.kafka.errors import code_of
+from penstock.kafka.groups import GROUP_OPERATIONS
+from penstock.kafka.outcome import failure
+from penstock.limits import CONSUMER_HEARTBEAT_SECONDS, CONSUMER_WAITING_HEARTBEAT_SECONDS
+from penstock.log.positions import PartitionId
+from penstock.wire.codec import Message
+from penstock.wire.consumer_group_messages import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatResponse,
+)
+
+_CONSUMER = 1  # what Kafka calls a member that uses this protocol
+
+
+# -- ConsumerGroupHeartbeat
+
+
+def heartbeat(call: Call, request: Message) -> Message:
+    """A member joins, stays or leaves, and learns what it may use."""
+    try:
+        _check_names(call, request)
+        told = call.context.broker.groups.consumer_heartbeat(request.group_id, _beat(call, request))
+    except GroupError as error:
+        outcome = failure(error)
+        return ConsumerGroupHeartbeatResponse(
+            error_code=outcome.code, error_message=outcome.message
+        )
+    return ConsumerGroupHeartbeatResponse(
+        member_id=told.member_id,
+        member_epoch=told.epoch,
+        heartbeat_interval_ms=_interval_ms(told),
+        assignment=_assignment(told),
+    )
+
+
+def _interval_ms(told: Told) -> int:
+    if told.epoch < 0:
+        return 0  # it is leaving
+    seconds = CONSUMER_WAITING_HEARTBEAT_SECONDS if told.is_waiting else CONSUMER_HEARTBEAT_SECONDS
+    return round(seconds * 1000)
+
+
+def _check_names(call: Call, request: Message) -> None:
+    if not request.group_id:
+        raise InvalidHeartbeatError("take a heartbeat", "GroupId can't be empty.")
+    # Members make their own ids from version 1 on (KIP-1082).
+    if not request.member_id and (call.version >= 1 or request.member_epoch != JOINING):
+        raise InvalidHeartbeatError("take a heartbeat", "MemberId can't be empty.")
+
+
+def _beat(call: Call, request: Message) -> Beat:
+    topics, owned = request.subscribed_topic_names, request.topic_partitions
+    return Beat(
+        member_id=request.member_id,
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=call.client_id,
+        client_host=f"/{call.peer.remote.rpartition(':')[0]}",
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if topics is None else frozenset(topics),
+        pattern=request.subscribed_topic_regex if call.version >= 1 else None,
+        assignor=request.server_assignor,
+        owned=None if owned is None else frozenset(_partitions(owned)),
+    )
+
+
+def _partitions(topics: Iterable[Message]) -> Iterator[PartitionId]:
+    for topic in topics:
+        for number in topic.partitions:
+            yield PartitionId(topic.topic_id, number)
+
+
+def _assignment(told: Told) -> Message | None:
+    if told.assigned is None:
+        return None
+    message = ConsumerGroupHeartbeatResponse.Assignment
+    return message(
+        topic_partitions=[
+            message.TopicPartitions(topic_id=topic_id, partitions=numbers)
+            for topic_id, numbers in _by_topic(told.assigned)
+        ]
+    )
+
+
+def _by_topic(share: Share) -> Iterable[tuple[UUID, list[int]]]:
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, number in sorted(share):
+        topics.setdefault(topic_id, []).append(number)
+    return topics.items()
+
+
+# -- ConsumerGroupDescribe
+
+
+def describe(call: Call, request: Message) -> Message:
+    """Groups and their members."""
+    return ConsumerGroupDescribeResponse(
+        # Each once, as in DescribeGroups.
+        groups=[
+            _describe(call, name, operations=request.include_authorized_operations)
+            for name in dict.fromkeys(request.group_ids)
+        ]
+    )
+
+
+def _describe(call: Call, name: str, *, operations: bool) -> Message:
+    message = ConsumerGroupDescribeResponse.DescribedGroup
+    broker = call.context.broker
+    try:
+        group = broker.groups.consumer_group(name)
+    except GroupError as error:
+        return message(
+            error_code=code_of(error),
+            error_message=error.cause,
+            group_id=name,
+            group_state="",
+            assignor_name="",
+            members=[],
+        )
+    return message(
+        group_id=name,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=[_describe_member(broker, group, member) for member in group.members.values()],
+        authorized_operations=GROUP_OPERATIONS if operations else None,
+    )
+
+
+def _describe_member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> Message:
+    return ConsumerGroupDescribeResponse.DescribedGroup.Member(
+        member_id=member.id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.pattern or None,
+        assignment=_described(broker, member.current.assigned),
+        target_assignment=_described(broker, group.target(member)),
+        member_type=_CONSUMER,
+    )
+
+
+def _described(broker: Broker, share: Share) -> Message:
+    message = ConsumerGroupDescribeResponse.DescribedGroup.Member.Assignment
+    topics: list[Message] = []
+    for topic_id, numbers in _by_topic(share):
+        try:
+            name = broker.topic_by_id(topic_id).name
+        except UnknownTopicError:
+            continue  # deleted, and about to be taken from its reader
+        topics.append(
+            message.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
+        )
+    return message(topic_partitions=topics)

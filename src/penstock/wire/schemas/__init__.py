@@ -1,0 +1,1 @@
+"""Schemas of Kafka messages that kafka-python does not have, in Kafka's own notation."""
