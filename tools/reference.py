@@ -181,7 +181,8 @@ GAPS: Final = (
             50: "DescribeUserScramCredentials",
             51: "AlterUserScramCredentials",
         },
-        "Nobody is asked who they are, which is why only loopback is served without `--insecure`.",
+        "Nobody is asked who they are, which is why only loopback is served without `--insecure`. "
+        "Access rules are answered with SECURITY_DISABLED.",
     ),
     Gap(
         "Quotas",

@@ -36,6 +36,15 @@ class WrittenBatch(NamedTuple):
     base_offset: int
 
 
+class ProducerState(NamedTuple):
+    """How far a producer has come."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+
+
 class Producer:
     """One producer's recent batches, oldest first."""
 
@@ -59,6 +68,15 @@ class ProducerTable:
     def newest_id(self) -> int:
         """The largest producer id that is known here; -1 if there is none."""
         return max(self._producers, default=NO_PRODUCER)
+
+    def states(self) -> list[ProducerState]:
+        """All producers, the least recently active first."""
+        return [
+            ProducerState(
+                number, producer.epoch, producer.batches[-1].last_sequence, producer.last_timestamp
+            )
+            for number, producer in self._producers.items()
+        ]
 
     def find_duplicate(self, header: BatchHeader) -> int | None:
         """Check a batch before it is appended.

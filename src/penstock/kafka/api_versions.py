@@ -34,13 +34,17 @@ def api_versions(call: Call, request: Message) -> None:
             finalized_features_epoch=0,
             finalized_features=[
                 ApiVersionsResponse.FinalizedFeatureKey(
-                    name="metadata.version",
-                    min_version_level=_METADATA_VERSION,
-                    max_version_level=_METADATA_VERSION,
+                    name=name, min_version_level=level, max_version_level=level
                 )
+                for name, level in finalized_levels().items()
             ],
         )
     _reply(call, response, call.version)
+
+
+def finalized_levels() -> dict[str, int]:
+    """The features in force, and their levels."""
+    return {"metadata.version": _METADATA_VERSION}
 
 
 def unsupported_version(call: Call) -> None:

@@ -11,9 +11,12 @@ from typing import Final, NamedTuple
 from kafka.protocol import admin, consumer, metadata, producer
 
 from penstock.kafka import (
+    active_producers,
     api_versions,
     cluster,
+    config_resources,
     configs,
+    features,
     fetch,
     group_offsets,
     groups,
@@ -22,6 +25,8 @@ from penstock.kafka import (
     produce,
     producer_ids,
     records,
+    replicas,
+    security,
     topics,
 )
 from penstock.kafka.call import Call
@@ -87,13 +92,30 @@ APIS: Final[dict[int, Api]] = {
     21: _plain(admin.DeleteRecordsRequest, 0, 2, records.delete_records),
     22: _plain(producer.InitProducerIdRequest, 0, 5, producer_ids.init_producer_id),
     23: _plain(consumer.OffsetForLeaderEpochRequest, 2, 4, offsets.offset_for_leader_epoch),
+    29: _plain(admin.DescribeAclsRequest, 1, 3, security.describe_acls),
+    30: _plain(admin.CreateAclsRequest, 1, 3, security.create_acls),
+    31: _plain(admin.DeleteAclsRequest, 1, 3, security.delete_acls),
     32: _plain(admin.DescribeConfigsRequest, 1, 4, configs.describe_configs),
     33: _plain(admin.AlterConfigsRequest, 0, 2, configs.alter_configs),
     35: _plain(admin.DescribeLogDirsRequest, 1, 5, log_dirs.describe_log_dirs),
     37: _plain(admin.CreatePartitionsRequest, 0, 3, topics.create_partitions),
     42: _plain(admin.DeleteGroupsRequest, 0, 2, groups.delete_groups),
+    43: _plain(admin.ElectLeadersRequest, 0, 2, replicas.elect_leaders),
     44: _plain(admin.IncrementalAlterConfigsRequest, 0, 1, configs.incremental_alter_configs),
+    45: _plain(
+        admin.AlterPartitionReassignmentsRequest, 0, 1, replicas.alter_partition_reassignments
+    ),
+    46: _plain(
+        admin.ListPartitionReassignmentsRequest, 0, 0, replicas.list_partition_reassignments
+    ),
     47: _plain(consumer.OffsetDeleteRequest, 0, 0, group_offsets.offset_delete),
+    50: _plain(
+        admin.DescribeUserScramCredentialsRequest, 0, 0, security.describe_user_scram_credentials
+    ),
+    51: _plain(admin.AlterUserScramCredentialsRequest, 0, 0, security.alter_user_scram_credentials),
+    57: _plain(admin.UpdateFeaturesRequest, 0, 2, features.update_features),
     60: _plain(admin.DescribeClusterRequest, 0, 2, cluster.describe_cluster),
+    61: _plain(admin.DescribeProducersRequest, 0, 0, active_producers.describe_producers),
+    74: _plain(admin.ListConfigResourcesRequest, 0, 1, config_resources.list_config_resources),
     75: _plain(admin.DescribeTopicPartitionsRequest, 0, 0, cluster.describe_topic_partitions),
 }
