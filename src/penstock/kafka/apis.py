@@ -24,6 +24,7 @@ from penstock.kafka import (
     offsets,
     produce,
     producer_ids,
+    quotas,
     records,
     replicas,
     security,
@@ -109,6 +110,8 @@ APIS: Final[dict[int, Api]] = {
         admin.ListPartitionReassignmentsRequest, 0, 0, replicas.list_partition_reassignments
     ),
     47: _plain(consumer.OffsetDeleteRequest, 0, 0, group_offsets.offset_delete),
+    48: _plain(admin.DescribeClientQuotasRequest, 0, 1, quotas.describe_client_quotas),
+    49: _plain(admin.AlterClientQuotasRequest, 0, 1, quotas.alter_client_quotas),
     50: _plain(
         admin.DescribeUserScramCredentialsRequest, 0, 0, security.describe_user_scram_credentials
     ),

@@ -39,6 +39,7 @@ cdef class Fetch:
     cdef long long _arrived
     cdef int _cold_tries
     cdef bint _done
+    cdef object _budget
 
     @cython.locals(size=cython.longlong, failed=bint, item=Found, request=FetchRequest)
     cpdef start(self)
@@ -63,7 +64,7 @@ cdef class Fetch:
 
 cdef list _by_topic(list found)
 
-cdef _write_start(Writer answer, int version, int code, int session_id)
+cdef _write_start(Writer answer, int version, int code, int session_id, int throttle_ms)
 
 @cython.locals(partition=Partition, end=cython.longlong)
 cdef _write(Writer answer, Found item, int version)
