@@ -20,6 +20,7 @@ from tests.support.commands import Commands
 from penstock.client.connection import admin, library
 
 SECONDS_MAX = 60.0
+CONSUMER_GROUP_HEARTBEAT = 68
 
 
 @pytest.fixture(
@@ -80,10 +81,10 @@ def commit(cli: Commands, group: str, topic: str, *offsets: int) -> None:
 
 
 @contextlib.contextmanager
-def member(cli: Commands, group: str, topic: str) -> Iterator[Consumer]:
+def member(cli: Commands, group: str, topic: str, **settings: Any) -> Iterator[Consumer]:
     """A consumer that owns all partitions while the block runs."""
     config = {"bootstrap.servers": cli.bootstrap, "group.id": group, "client.id": "reader"}
-    consumer = Consumer(config | {"enable.auto.commit": False})
+    consumer = Consumer({**config, "enable.auto.commit": False, **settings})
     consumer.subscribe([topic])
     until = time.monotonic() + SECONDS_MAX
     while not consumer.assignment() and time.monotonic() < until:
@@ -208,6 +209,21 @@ def test_a_deleted_topic_is_no_obstacle(cli: Commands, topic: str, group: str) -
     while len(described(cli, group)) != 2 and time.monotonic() < until:
         time.sleep(0.2)
     assert standing(cli, group) == [5, None]
+
+
+def test_groups_of_the_newer_protocol(
+    broker: Broker, cli: Commands, topic: str, group: str
+) -> None:
+    if not broker.offers(CONSUMER_GROUP_HEARTBEAT):
+        pytest.skip("the broker does not offer KIP-848")
+    commit(cli, group, topic, 4)
+    with member(cli, group, topic, **{"group.protocol": "consumer"}):
+        assert re.search(rf"^{group} +consumer +Stable +-$", cli.ok("groups", "list"), re.M)
+        assert re.search(r" 4 +10 +6 .* unknown$", cli.ok("groups", "describe", group), re.M)
+        said = cli.refused(5, "groups", "reset", group, "--to-latest", "--execute")
+        assert f"group {group} has members; stop them first" in said
+    cli.ok("groups", "reset", group, "--to-latest", "--execute")
+    assert standing(cli, group) == [10, 0]
 
 
 # -- reset

@@ -64,6 +64,10 @@ _COPY_EXAMPLES: Final = (
     "  penstock groups copy billing billing-2\n"
     "  penstock groups copy billing audit --topic orders --execute"
 )
+# For the kinds that commit offsets; share groups keep something else.
+_NOTHING: Final = dict.fromkeys(
+    ("classic", "consumer"), "it has committed nothing and reads nothing"
+)
 _DELETE_EXAMPLES: Final = (
     "\b\nExamples:\n  penstock groups delete billing\n  penstock groups delete billing audit --yes"
 )
@@ -294,14 +298,15 @@ def _emit_description(found: GroupDescription, now: int) -> None:
     output.emit(f"members   {members}")
     output.emit("")
     if not found.standings:
-        output.emit("it has committed nothing and reads nothing")
+        output.emit(_NOTHING.get(group.summary.type, "where it stands cannot be shown here"))
         return
     columns = {"TOPIC": "<", "PARTITION": ">", "COMMITTED": ">", "END": ">", "LAG": ">"}
     columns |= {"BYTES": ">", "TIME": ">", "TIME LEFT": ">", "MEMBER": "<"}
-    output.emit_table(columns, [_row(standing, now) for standing in found.standings])
+    nobody = "unknown" if group.summary.members is None else None
+    output.emit_table(columns, [_row(one, nobody, now) for one in found.standings])
 
 
-def _row(one: Standing, now: int) -> tuple[object, ...]:
+def _row(one: Standing, nobody: str | None, now: int) -> tuple[object, ...]:
     none = one.committed is None
     waited = one.lag_ms(now)
     return (
@@ -313,7 +318,7 @@ def _row(one: Standing, now: int) -> tuple[object, ...]:
         None if none else _bytes_text(one),
         None if none else "unknown" if waited is None else output.format_duration(waited),
         _left_text(one, now),
-        one.owner,
+        one.owner or nobody,
     )
 
 

@@ -138,8 +138,7 @@ def refuse_members(operation: str, group: Group | None) -> None:
         named.append("...")
     count = len(group.members)
     have = f"{count} member{'' if count == 1 else 's'} ({', '.join(named)})" if count else "members"
-    cause = f"group {group.summary.name} has {have}"
-    raise ConflictError(operation, cause, "stop them first; `penstock groups describe` shows them")
+    raise ConflictError(operation, f"group {group.summary.name} has {have}", "stop them first")
 
 
 def raise_code_of(operation: str, error: Any) -> None:
