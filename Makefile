@@ -39,7 +39,7 @@ test: $(STAMP) ## Unit and contract tests and one smoke per client
 compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka
 	$(BIN)/python -m tools.clients
 	$(BIN)/python -m tools.kafka install
-	$(BIN)/python -m pytest tests/clients tests/contract/test_cli.py -v --timeout 600
+	$(BIN)/python -m pytest tests/clients tests/contract/test_cli.py tests/contract/test_cli_groups.py -v --timeout 600
 
 fault-log: $(STAMP) ## Crash, power-loss, corruption and kill -9 tests of the log
 	$(BIN)/python -m pytest tests/fault --ignore tests/fault/test_exactly_once.py -v --timeout 3600

@@ -155,7 +155,7 @@ GAPS: Final = (
     ),
     Gap(
         "Transactions",
-        {27: "WriteTxnMarkers", 61: "DescribeProducers"},
+        {27: "WriteTxnMarkers"},
         "For tools that look for hanging transactions, of which there are none: what no producer can "
         "end is aborted at the next start.",
     ),
@@ -174,7 +174,8 @@ GAPS: Final = (
             50: "DescribeUserScramCredentials",
             51: "AlterUserScramCredentials",
         },
-        "Nobody is asked who they are, which is why only loopback is served without `--insecure`.",
+        "Nobody is asked who they are, which is why only loopback is served without `--insecure`. "
+        "Access rules are answered with SECURITY_DISABLED.",
     ),
     Gap(
         "Quotas",

@@ -96,6 +96,14 @@ PARTITIONS_PER_TOPIC_MAX = 10_000
 PRODUCER_BATCHES_KEPT = 5  # what an idempotent client may have in flight
 PRODUCERS_PER_PARTITION_MAX = 100_000
 
+# -- quotas
+
+QUOTAS_MAX = 10_000
+# Client ids are of the clients' making: budgets of the least recent ones are forgotten.
+QUOTA_BUDGETS_MAX = 20_000
+# Longer rests would be taken for a broken connection by the clients, which ask again after a minute.
+QUOTA_REST_SECONDS_MAX = 30.0
+
 # -- consumer groups
 
 # A member needs a connection of its own, so that more could not come.

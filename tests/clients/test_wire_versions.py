@@ -98,8 +98,9 @@ def test_every_version(wire: Wire, topic: str, api: str) -> None:
 def test_advertised_like_kafka(wire: Wire) -> None:
     """The highest versions are those of Kafka 4.3: clients infer from them what they may do."""
     highest = {
-        0: 13, 1: 18, 2: 11, 3: 13, 10: 6, 18: 4, 19: 7, 20: 6, 21: 2, 22: 5, 23: 4, 32: 4, 33: 2,
-        35: 5, 37: 3, 44: 1, 60: 2, 75: 0,
+        0: 13, 1: 18, 2: 11, 3: 13, 10: 6, 18: 4, 19: 7, 20: 6, 21: 2, 22: 5, 23: 4, 29: 3, 30: 3,
+        31: 3, 32: 4, 33: 2, 35: 5, 37: 3, 43: 2, 44: 1, 45: 1, 46: 0, 48: 1, 49: 1, 50: 0, 51: 0,
+        57: 2, 60: 2, 61: 0, 74: 1, 75: 0,
     }  # fmt: skip
     offered = wire.versions()
     assert {key: offered[key][1] for key in highest} == highest

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from tests.clients.brokers import RUNNERS, Broker
+from tests.support.commands import PENSTOCK, Commands
 
-from penstock.cli.main import run
 from penstock.client.connection import admin, library
 
-PENSTOCK = (sys.executable, "-m", "penstock")
 SECONDS_MAX = 60.0
 # Larger than what a client fetches ahead, so that a reader can be overtaken.
 READ_AHEAD_BYTES = 8_000_000
@@ -41,60 +36,6 @@ def broker(
 ) -> Iterator[Broker]:
     with RUNNERS[request.param](tmp_path_factory.mktemp(request.param)) as running:
         yield running
-
-
-class Done(NamedTuple):
-    """What became of a command."""
-
-    code: int
-    stdout: bytes
-    stderr: str
-
-
-class Commands:
-    """Runs `penstock` against one broker."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        self.environment = {"PENSTOCK_BOOTSTRAP": bootstrap, "NO_COLOR": "1"}
-
-    def start(self, *args: str, **options: Any) -> subprocess.Popen[bytes]:
-        """A process of its own, for what is about processes: signals, pipes, time."""
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        environment = os.environ | self.environment
-        return subprocess.Popen([*PENSTOCK, *args], env=environment, **(pipes | options))
-
-    def run(self, *args: str, data: bytes = b"") -> Done:
-        """In this process, which saves the start: most of what a command costs."""
-        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        err = io.StringIO()
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in self.environment.items():
-                patch.setenv(name, value)
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-            patch.setattr(sys, "stdout", out)
-            patch.setattr(sys, "stderr", err)
-            code = run(args)
-        buffer = out.detach()
-        assert isinstance(buffer, io.BytesIO)
-        return Done(code, buffer.getvalue(), err.getvalue())
-
-    def ok(self, *args: str, data: bytes = b"") -> str:
-        """What a command that must succeed printed."""
-        done = self.run(*args, data=data)
-        assert done.code == 0, done.stderr
-        return done.stdout.decode()
-
-    def refused(self, code: int, *args: str, data: bytes = b"") -> str:
-        """What a command that must fail said; it prints no data."""
-        done = self.run(*args, data=data)
-        assert done.code == code, done.stderr
-        assert done.stdout == b""
-        return done.stderr
-
-    def consumed(self, topic: str, *args: str) -> list[dict[str, Any]]:
-        lines = self.ok("consume", topic, "--json", *args).splitlines()
-        return [json.loads(line) for line in lines]
 
 
 @pytest.fixture
@@ -377,10 +318,10 @@ def test_gone_offsets_are_reported(cli: Commands, narrow: str) -> None:
     delete_before(cli, narrow, 2)
     done = cli.run("consume", narrow, "--from", "0")
     assert (done.code, done.stdout) == (1, b"c\n")
-    assert f"offsets 0 to 1 of {narrow} partition 0 are gone" in done.stderr
+    assert f"offsets 0 to 1 of {narrow} partition 0 are gone: 2 records deleted" in done.stderr
     followed = cli.run("consume", narrow, "--from", "1", "--follow", "-n", "1")
     assert (followed.code, followed.stdout) == (0, b"c\n")
-    assert f"offset 1 of {narrow} partition 0 is gone" in followed.stderr
+    assert f"offset 1 of {narrow} partition 0 is gone: 1 record deleted" in followed.stderr
     assert cli.ok("consume", narrow, "--from", "start") == "c\n"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-RUN = [ROOT / "README.md", ROOT / "docs/guide/testing.md"]
+RUN = [ROOT / "README.md", ROOT / "docs/guide/testing.md", ROOT / "docs/guide/once.md"]
 
 
 def name(path: Path) -> str:

@@ -17,6 +17,7 @@ cdef class Broker:
     cdef object _transactions
     cdef public Appender appender
     cdef public GroupCommit commit
+    cdef public object quotas
 
     cpdef Topic topic(self, name)
     cpdef Topic topic_by_id(self, topic_id)

@@ -26,6 +26,7 @@ from penstock.broker.errors import (
 )
 from penstock.broker.groups import Groups
 from penstock.broker.producers import ProducerTable
+from penstock.broker.quotas import Quotas
 from penstock.broker.timers import CallLater, NoTimers
 from penstock.broker.topic import Topic, check_name, metric_name
 from penstock.broker.topic_config import TopicConfig
@@ -64,6 +65,8 @@ class Broker:
         """What stores batches."""
         self.commit: GroupCommit = store.commit
         """What makes things durable."""
+        self.quotas = Quotas(store, clock)
+        """What clients may write and read in a second."""
         timers = call_later or NoTimers()
         self._groups = Groups(store, clock, timers)
         self._transactions = Transactions(

@@ -29,6 +29,10 @@ class InvalidReplicationError(UsageError):
     """More copies than there are brokers."""
 
 
+class InvalidQuotaError(UsageError):
+    """A quota that there cannot be."""
+
+
 class InvalidConfigError(UsageError):
     """An unknown setting, or a value it cannot have."""
 

@@ -51,6 +51,16 @@ class Aborted(NamedTuple):
     marker_offset: int
 
 
+class ProducerState(NamedTuple):
+    """How far a producer has come."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    transaction_start: int
+
+
 class Producer:
     """One producer's recent batches, oldest first, and where its open transaction begins."""
 
@@ -79,6 +89,19 @@ class ProducerTable:
     def newest_id(self) -> int:
         """The largest producer id that is known here; -1 if there is none."""
         return max(self._producers, default=NO_PRODUCER)
+
+    def states(self) -> list[ProducerState]:
+        """All producers, the least recently active first."""
+        return [
+            ProducerState(
+                number,
+                producer.epoch,
+                producer.batches[-1].last_sequence if producer.batches else -1,
+                producer.last_timestamp,
+                producer.transaction_start,
+            )
+            for number, producer in self._producers.items()
+        ]
 
     def find_duplicate(self, header: BatchHeader) -> int | None:
         """Check a batch before it is appended.

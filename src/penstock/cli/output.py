@@ -141,6 +141,17 @@ def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def format_duration(ms: int) -> str:
+    """`0 s`, `59 s`, `3 m 20 s`, `6 d 23 h`: the two largest units."""
+    seconds = ms // 1000
+    parts: list[tuple[int, str]] = []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, length)
+        if count or parts:
+            parts.append((count, unit))
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count) or "0 s"
+
+
 def format_bytes(size: float) -> str:
     """`999 B`, `1.5 kB`, `112 kB`: three digits that matter, in powers of 1,000."""
     for unit in _UNITS:

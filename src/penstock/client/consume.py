@@ -57,11 +57,13 @@ class Gap:
     last: int
 
     def __str__(self) -> str:
-        one = self.first == self.last
-        offsets = f"offset {self.first}" if one else f"offsets {self.first} to {self.last}"
+        count = self.last - self.first + 1
+        offsets = f"offset {self.first}" if count == 1 else f"offsets {self.first} to {self.last}"
+        records = "1 record" if count == 1 else f"{count:,} records"
         return (
-            f"{offsets} of {self.topic} partition {self.partition} {'is' if one else 'are'} gone: "
-            f"deleted by retention or on request; reading goes on at offset {self.last + 1}"
+            f"{offsets} of {self.topic} partition {self.partition} {'is' if count == 1 else 'are'} "
+            f"gone: {records} deleted by retention or on request; "
+            f"reading goes on at offset {self.last + 1}"
         )
 
 

@@ -219,8 +219,8 @@ def _partitions(client: Any, topic: Any) -> list[PartitionState]:
     keys = [
         kafka.TopicPartition(topic["name"], one["partition_index"]) for one in topic["partitions"]
     ]
-    earliest = _offsets(client, keys, kafka.OffsetSpec.EARLIEST)
-    latest = _offsets(client, keys, kafka.OffsetSpec.LATEST)
+    earliest = partition_offsets(client, keys, kafka.OffsetSpec.EARLIEST)
+    latest = partition_offsets(client, keys, kafka.OffsetSpec.LATEST)
     found = [
         PartitionState(
             index=one["partition_index"],
@@ -235,7 +235,7 @@ def _partitions(client: Any, topic: Any) -> list[PartitionState]:
     return sorted(found, key=lambda partition: partition.index)
 
 
-def _offsets(client: Any, keys: Sequence[Any], spec: Any) -> dict[Any, int]:
+def partition_offsets(client: Any, keys: Sequence[Any], spec: Any) -> dict[Any, int]:
     """Offsets of the partitions that are in service."""
     refused = library("kafka.errors").BrokerResponseError
     try:

@@ -40,10 +40,15 @@ def api_versions(call: Call, request: Message) -> None:
                 ApiVersionsResponse.FinalizedFeatureKey(
                     name=name, min_version_level=level, max_version_level=level
                 )
-                for name, (_, level) in _FEATURES.items()
+                for name, level in finalized_levels().items()
             ],
         )
     _reply(call, response, call.version)
+
+
+def finalized_levels() -> dict[str, int]:
+    """The features in force, and their levels."""
+    return {name: level for name, (_, level) in _FEATURES.items()}
 
 
 def unsupported_version(call: Call) -> None:

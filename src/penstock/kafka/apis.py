@@ -11,10 +11,13 @@ from typing import Final, NamedTuple
 from kafka.protocol import admin, consumer, metadata, producer
 
 from penstock.kafka import (
+    active_producers,
     api_versions,
     cluster,
+    config_resources,
     configs,
     consumer_groups,
+    features,
     fetch,
     group_offsets,
     groups,
@@ -22,7 +25,10 @@ from penstock.kafka import (
     offsets,
     produce,
     producer_ids,
+    quotas,
     records,
+    replicas,
+    security,
     topics,
     transactions,
 )
@@ -92,22 +98,41 @@ APIS: Final[dict[int, Api]] = {
     20: _plain(admin.DeleteTopicsRequest, 1, 6, topics.delete_topics),
     21: _plain(admin.DeleteRecordsRequest, 0, 2, records.delete_records),
     22: _plain(producer.InitProducerIdRequest, 0, 5, producer_ids.init_producer_id),
+    23: _plain(consumer.OffsetForLeaderEpochRequest, 2, 4, offsets.offset_for_leader_epoch),
     24: _plain(producer.AddPartitionsToTxnRequest, 0, 3, transactions.add_partitions_to_txn),
     25: _plain(producer.AddOffsetsToTxnRequest, 0, 4, transactions.add_offsets_to_txn),
     26: _plain(producer.EndTxnRequest, 0, 5, transactions.end_txn),
     28: _plain(producer.TxnOffsetCommitRequest, 0, 5, transactions.txn_offset_commit),
-    23: _plain(consumer.OffsetForLeaderEpochRequest, 2, 4, offsets.offset_for_leader_epoch),
+    29: _plain(admin.DescribeAclsRequest, 1, 3, security.describe_acls),
+    30: _plain(admin.CreateAclsRequest, 1, 3, security.create_acls),
+    31: _plain(admin.DeleteAclsRequest, 1, 3, security.delete_acls),
     32: _plain(admin.DescribeConfigsRequest, 1, 4, configs.describe_configs),
     33: _plain(admin.AlterConfigsRequest, 0, 2, configs.alter_configs),
     35: _plain(admin.DescribeLogDirsRequest, 1, 5, log_dirs.describe_log_dirs),
     37: _plain(admin.CreatePartitionsRequest, 0, 3, topics.create_partitions),
     42: _plain(admin.DeleteGroupsRequest, 0, 2, groups.delete_groups),
+    43: _plain(admin.ElectLeadersRequest, 0, 2, replicas.elect_leaders),
     44: _plain(admin.IncrementalAlterConfigsRequest, 0, 1, configs.incremental_alter_configs),
+    45: _plain(
+        admin.AlterPartitionReassignmentsRequest, 0, 1, replicas.alter_partition_reassignments
+    ),
+    46: _plain(
+        admin.ListPartitionReassignmentsRequest, 0, 0, replicas.list_partition_reassignments
+    ),
     47: _plain(consumer.OffsetDeleteRequest, 0, 0, group_offsets.offset_delete),
+    48: _plain(admin.DescribeClientQuotasRequest, 0, 1, quotas.describe_client_quotas),
+    49: _plain(admin.AlterClientQuotasRequest, 0, 1, quotas.alter_client_quotas),
+    50: _plain(
+        admin.DescribeUserScramCredentialsRequest, 0, 0, security.describe_user_scram_credentials
+    ),
+    51: _plain(admin.AlterUserScramCredentialsRequest, 0, 0, security.alter_user_scram_credentials),
+    57: _plain(admin.UpdateFeaturesRequest, 0, 2, features.update_features),
     60: _plain(admin.DescribeClusterRequest, 0, 2, cluster.describe_cluster),
+    61: _plain(admin.DescribeProducersRequest, 0, 0, active_producers.describe_producers),
     65: _plain(admin.DescribeTransactionsRequest, 0, 0, transactions.describe_transactions),
     66: _plain(admin.ListTransactionsRequest, 0, 2, transactions.list_transactions),
     68: _plain(ConsumerGroupHeartbeatRequest, 0, 1, consumer_groups.heartbeat),
     69: _plain(ConsumerGroupDescribeRequest, 0, 1, consumer_groups.describe),
+    74: _plain(admin.ListConfigResourcesRequest, 0, 1, config_resources.list_config_resources),
     75: _plain(admin.DescribeTopicPartitionsRequest, 0, 0, cluster.describe_topic_partitions),
 }

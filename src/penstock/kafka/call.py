@@ -93,6 +93,10 @@ class Answer(Protocol):
         """Send nothing for this request."""
         ...
 
+    def rest(self, seconds: float) -> None:
+        """Take no further request of this client for a while; this one is answered all the same."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:

@@ -41,6 +41,7 @@ cdef class Fetch:
     cdef int _cold_tries
     cdef bint _looking
     cdef bint _done
+    cdef object _budget
 
     cpdef start(self)
     @cython.locals(size=cython.longlong, item=Found)
@@ -68,7 +69,7 @@ cdef class Fetch:
 
 cdef list _by_topic(list found)
 
-cdef _write_start(Writer answer, int version, int code, int session_id)
+cdef _write_start(Writer answer, int version, int code, int session_id, int throttle_ms)
 
 @cython.locals(partition=Partition, end=cython.longlong, stable=cython.longlong)
 cdef _write(Writer answer, Found item, int version)

@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from penstock.broker.appending import Appender
 from penstock.broker.errors import UnknownTopicError
 from penstock.broker.producers import Aborted
+from penstock.broker.quotas import CONSUME
 from penstock.errors import PenstockError
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.call import Call, Timer
 from penstock.kafka.errors import Code
 from penstock.kafka.fetch_session import INITIAL_EPOCH, FetchSession
 from penstock.kafka.outcome import failure
+from penstock.kafka.throttling import budget_of, charge
 from penstock.limits import FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
 from penstock.log.partition import Partition
 from penstock.log.reading import NotCachedError, read
@@ -65,7 +67,7 @@ def handle(call: Call) -> None:
 
 def _refuse(call: Call, code: Code) -> None:
     answer = Writer(call.correlation_id, call.version >= FETCH_FLEXIBLE_FROM)
-    _write_start(answer, call.version, code, NO_SESSION)
+    _write_start(answer, call.version, code, NO_SESSION, 0)
     answer.length(0)
     answer.end()
     call.answer.fill(answer.finish())
@@ -117,6 +119,7 @@ class Fetch:
         self._cold_tries = 0
         self._looking = False
         self._done = False
+        self._budget = budget_of(call, CONSUME)
 
     def start(self) -> None:
         """Answer at once if there is enough, or wait."""
@@ -208,6 +211,9 @@ class Fetch:
 
     def _read(self) -> list[Found]:
         room = min(self._request.max_bytes, FETCH_RESPONSE_BYTES_MAX)
+        if self._budget is not None:
+            # A second's worth at most, or it would have to rest for a long time.
+            room = min(room, int(self._budget.rate))
         found: list[Found] = []
         taken = 0
         for key, wanted in self._wanted.items():
@@ -260,8 +266,12 @@ class Fetch:
         if session is not None:
             self._remember(found)
         call = self._call
+        throttle_ms = 0
+        if self._budget is not None:
+            throttle_ms = charge(call, self._budget, sum([len(item.data) for item in found]))
         answer = Writer(call.correlation_id, call.version >= FETCH_FLEXIBLE_FROM)
-        _write_start(answer, call.version, _NONE, NO_SESSION if session is None else session.id)
+        session_id = NO_SESSION if session is None else session.id
+        _write_start(answer, call.version, _NONE, session_id, throttle_ms)
         topics = _by_topic(found)
         answer.length(len(topics))
         for key, items in topics:
@@ -292,8 +302,10 @@ def _by_topic(found: Sequence[Found]) -> list[tuple[TopicKey, list[Found]]]:
     return list(topics.items())
 
 
-def _write_start(answer: Writer, version: int, code: int, session_id: int) -> None:
-    answer.int32(0)  # throttle
+def _write_start(
+    answer: Writer, version: int, code: int, session_id: int, throttle_ms: int
+) -> None:
+    answer.int32(throttle_ms)
     if version >= 7:
         answer.int16(code)
         answer.int32(session_id)

@@ -23,7 +23,8 @@ cdef class Result:
 
 
 @cython.locals(
-    request=ProduceRequest, acks=cython.longlong, must_sync=bint, result=Result, key=TopicKey
+    request=ProduceRequest, acks=cython.longlong, must_sync=bint, result=Result, key=TopicKey,
+    size=cython.longlong
 )
 cpdef handle(Call call)
 
@@ -31,7 +32,7 @@ cpdef handle(Call call)
 cdef Result _append(Call call, TopicKey key, long long number, records, long long acks)
 
 @cython.locals(version=int, answer=Writer, key=TopicKey, result=Result)
-cpdef _answer(Call call, list topics)
+cpdef _answer(Call call, list topics, int throttle_ms)
 
 @cython.locals(partition=Partition, start_offset=cython.longlong)
 cdef _write(Writer answer, Result result, int version)

@@ -15,9 +15,11 @@ from __future__ import annotations
 from functools import partial
 
 from penstock.broker.errors import UnknownTopicError
+from penstock.broker.quotas import PRODUCE
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code, code_of
+from penstock.kafka.throttling import budget_of, charge
 from penstock.log.partition import Partition
 from penstock.record.batch import InvalidBatchError
 from penstock.wire.errors import MalformedRequestError
@@ -47,20 +49,25 @@ def handle(call: Call) -> None:
     acks = request.acks
     topics: list[tuple[TopicKey, list[Result]]] = []
     must_sync = False
+    size = 0
     for key, partitions in request.topics:
         results: list[Result] = []
         for number, records in partitions:
             result = _append(call, key, number, records, acks)
             results.append(result)
+            if records is not None:
+                size += len(records)
             if result.partition is not None and result.partition.synced:
                 must_sync = True
         topics.append((key, results))
+    budget = budget_of(call, PRODUCE)
+    throttle_ms = 0 if budget is None else charge(call, budget, size)
     if acks == 0:
         _answer_nothing(call, topics)
     elif must_sync:
-        call.context.broker.commit.after(partial(_answer, call, topics))
+        call.context.broker.commit.after(partial(_answer, call, topics, throttle_ms))
     else:
-        _answer(call, topics)
+        _answer(call, topics, throttle_ms)
 
 
 def _append(
@@ -96,7 +103,7 @@ def _answer_nothing(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> 
                 raise MalformedRequestError(f"produce with acks=0 failed: {result.message}")
 
 
-def _answer(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
+def _answer(call: Call, topics: list[tuple[TopicKey, list[Result]]], throttle_ms: int) -> None:
     version = call.version
     answer = Writer(call.correlation_id, version >= PRODUCE_FLEXIBLE_FROM)
     answer.length(len(topics))
@@ -106,7 +113,7 @@ def _answer(call: Call, topics: list[tuple[TopicKey, list[Result]]]) -> None:
         for result in results:
             _write(answer, result, version)
         answer.end()
-    answer.int32(0)  # throttle
+    answer.int32(throttle_ms)
     answer.end()
     call.answer.fill(answer.finish())
 

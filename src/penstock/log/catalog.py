@@ -7,6 +7,7 @@ damaged journal never orphans data and a damaged folder never hides a topic. Ent
     {"topic": NAME, "id": UUID, "partitions": N, "config": {...}, "revision": R}
     {"deleted": UUID}          the topic's folders may be removed
     {"producer_ids": N}        all producer ids below N may have been given out
+    {"quota": CLIENT_ID, "rates": {...}}    of a client, or null for all others; no rates: no quota
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class Catalog:
         self.topics: dict[UUID, TopicEntry] = {}
         self.deleted: set[UUID] = set()
         self.next_producer_id = 0
+        self.quotas: dict[str | None, dict[str, float]] = {}
         self._journal = Journal(files, path)
         for payload in self._journal.entries:
             self._apply(payload)
@@ -132,6 +134,17 @@ class Catalog:
         self._append(_json({"producer_ids": below}))
         self.next_producer_id = below
 
+    def put_quota(self, client_id: str | None, rates: dict[str, float]) -> None:
+        """Set the rates of a client id, or of all others; none to remove them."""
+        self._append(_json({"quota": client_id, "rates": rates}))
+        self._take_quota(client_id, rates)
+
+    def _take_quota(self, client_id: str | None, rates: dict[str, float]) -> None:
+        if rates:
+            self.quotas[client_id] = rates
+        else:
+            self.quotas.pop(client_id, None)
+
     def _append(self, payload: bytes) -> None:
         """Write an entry; only when that has worked does memory follow."""
         if self._journal.size + len(payload) > _REWRITE_BYTES + 2 * self._live_bytes():
@@ -141,13 +154,15 @@ class Catalog:
 
     def _live(self) -> Iterable[bytes]:
         yield _json({"producer_ids": self.next_producer_id})
+        for client_id, rates in self.quotas.items():
+            yield _json({"quota": client_id, "rates": rates})
         for entry in self.topics.values():
             yield entry.encode()
         for topic_id in self.deleted:
             yield _json({"deleted": str(topic_id)})
 
     def _live_bytes(self) -> int:
-        return 200 * (len(self.topics) + len(self.deleted))
+        return 200 * (len(self.topics) + len(self.deleted) + len(self.quotas))
 
     def _apply(self, payload: bytes) -> None:
         try:
@@ -158,6 +173,10 @@ class Catalog:
                 self.deleted.add(topic_id)
             elif "producer_ids" in fields:
                 self.next_producer_id = max(self.next_producer_id, int(fields["producer_ids"]))
+            elif "quota" in fields:
+                client_id = None if fields["quota"] is None else str(fields["quota"])
+                rates = {str(kind): float(rate) for kind, rate in fields["rates"].items()}
+                self._take_quota(client_id, rates)
             else:
                 entry = TopicEntry.from_fields(fields)
                 self.topics[entry.id] = entry

@@ -261,6 +261,12 @@ class LogStore:
         self.put(entry, folders)
         return partitions
 
+    def put_quota(self, client_id: str | None, rates: dict[str, float]) -> None:
+        """Record the quota of a client id, or of all others; durable after the next round."""
+        self._check_metadata()
+        self.catalog.put_quota(client_id, rates)
+        self.commit.metadata_changed(self.catalog.sync)
+
     def put(self, entry: TopicEntry, folders: list[Path] | None = None) -> None:
         """Record a new or changed topic, durable after the next round.
 

@@ -33,6 +33,7 @@ cdef class Pump:
     cdef double _moved_at
     cdef tuple _progress
     cdef bint _flush_scheduled
+    cdef object _resting
     cdef object _loop
     cdef Turn _turn
 

@@ -1,7 +1,8 @@
 """One client's connection: frames in, answers out in the order of the requests.
 
 Reading stops while the client owes us reading (its answers pile up), while it has too many requests
-in flight, or while its next large frame has no room; it goes on by itself afterwards. A connection
+in flight, while its next large frame has no room, or while it rests because it took more than its
+quota; it goes on by itself afterwards. A connection
 that stalls in the middle of a frame is closed.
 
 This module may run compiled (setup.py), with the C types that stand in connection.pxd.
@@ -62,6 +63,10 @@ class PendingAnswer:
         """This request gets no answer."""
         self.fill(())
 
+    def rest(self, seconds: float) -> None:
+        """Take no further request of this client for a while."""
+        self.connection.rest(seconds)
+
 
 class Connections:
     """All open connections, and what they share."""
@@ -110,6 +115,7 @@ class Pump:
         self._moved_at = 0.0
         self._progress = (0, 0, False)
         self._flush_scheduled = False
+        self._resting: asyncio.TimerHandle | None = None
         self._turn = connections.turn
         self._loop = asyncio.get_running_loop()
 
@@ -145,6 +151,9 @@ class Pump:
         if self._outbox is not None:
             self._outbox.close()
             self._outbox = None
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
         answers, self._answers = self._answers, deque()
         for answer in answers:
             if answer.waiting is not None:
@@ -245,6 +254,21 @@ class Pump:
             else:
                 self._transport.pause_reading()
 
+    def rest(self, seconds: float) -> None:
+        """Handle and read nothing for a while: the client took more than its quota."""
+        if self._transport is None:
+            return
+        if self._resting is not None:
+            if self._loop.time() + seconds <= self._resting.when():
+                return  # it already rests for longer, for another quota
+            self._resting.cancel()
+        self._resting = self._loop.call_later(seconds, self._rested)
+        self._update_reading()
+
+    def _rested(self) -> None:
+        self._resting = None
+        self._handle_frames()
+
     # -- answers
 
     def answer_ready(self, answer: PendingAnswer) -> None:
@@ -286,8 +310,8 @@ class Pump:
         return not self._answers and (self._outbox is None or self._outbox.waiting_bytes == 0)
 
     def _blocked(self) -> bool:
-        """Whether requests wait unread: the server stops, or the client does not take its answers."""
-        if self._connections.stopping:
+        """Whether requests wait unread: the server stops, or the client rests or takes no answers."""
+        if self._connections.stopping or self._resting is not None:
             return True
         outbox = self._outbox
         return (

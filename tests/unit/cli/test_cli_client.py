@@ -342,7 +342,7 @@ def test_offsets_before_the_start_are_reported(monkeypatch: pytest.MonkeyPatch) 
     assert reading.read(Start(Origin.OFFSET, 1)) == [(0, 3), (0, 4)]
     assert reading.reader.gaps == [Gap("orders", 0, 1, 2)]
     assert reading.notices == [
-        "offsets 1 to 2 of orders partition 0 are gone: deleted by retention or on request; "
+        "offsets 1 to 2 of orders partition 0 are gone: 2 records deleted by retention or on request; "
         "reading goes on at offset 3"
     ]
 

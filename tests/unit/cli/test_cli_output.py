@@ -83,3 +83,19 @@ def test_messages_are_not_data(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert printed.out == "data\n"
     assert printed.err == "working\nerror: broken\nwarning: odd\n"
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 s"),
+        (999, "0 s"),
+        (59_999, "59 s"),
+        (60_000, "1 m"),
+        (200_000, "3 m 20 s"),
+        (3_605_000, "1 h"),
+        (601_200_000, "6 d 23 h"),
+    ],
+)
+def test_durations(ms: int, text: str) -> None:
+    assert output.format_duration(ms) == text

@@ -1,4 +1,4 @@
-"""`--from`."""
+"""`--from`, and the times and durations of other options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from penstock.cli.position import parse_start
+from penstock.cli.position import parse_duration, parse_start, parse_time
 from penstock.client.consume import Origin, Start
 from penstock.errors import UsageError
 
@@ -54,3 +54,39 @@ def test_start_that_is_none(text: str) -> None:
 
 def test_utc_now_works_too() -> None:
     assert parse_start("1s", NOW.astimezone(UTC)) == Start(Origin.TIME, NOW_MS - 1000)
+
+
+def test_time_with_a_zone() -> None:
+    assert parse_time("--to-time", "2026-03-01T10:00:00.250Z") == NOW_MS + 250
+    assert parse_time("--to-time", "1969-12-31T00:00:00Z") == 0
+
+
+def test_time_without_a_zone_is_local() -> None:
+    local = datetime(2026, 3, 1, 12).astimezone()
+    assert parse_time("--to-time", "2026-03-01T12:00") == int(local.timestamp() * 1000)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10m", "2026-13-01"])
+def test_time_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match="cannot read --to-time"):
+        parse_time("--to-time", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("90s", 90_000),
+        ("1h30m", 5_400_000),
+        ("7d", 604_800_000),
+        ("0s", 0),
+        ("1d2h3m4s", 93_784_000),
+    ],
+)
+def test_duration(text: str, ms: int) -> None:
+    assert parse_duration("--by-duration", text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "90", "h", "1.5h", "-1h", "1h 30m", "9" * 30 + "d"])
+def test_duration_that_is_none(text: str) -> None:
+    with pytest.raises(UsageError, match="cannot read --by-duration"):
+        parse_duration("--by-duration", text)

@@ -42,6 +42,7 @@ class Slot:
     data: bytes | None = None
     dropped: bool = False
     waiting: Waiting | None = None
+    rested: float = 0.0
 
     def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
         assert self.data is None
@@ -49,6 +50,9 @@ class Slot:
 
     def drop(self) -> None:
         self.dropped = True
+
+    def rest(self, seconds: float) -> None:
+        self.rested += seconds
 
 
 @dataclass
@@ -106,7 +110,7 @@ class Exchange:
         """Send a request, and let nothing become durable."""
         request.API_VERSION = version
         request.with_header(correlation_id=CORRELATION, client_id=CLIENT)
-        frame = bytes(request.encode(version=version, header=True))
+        frame = bytearray(request.encode(version=version, header=True))
         slot = Slot()
         self.dispatcher.handle(memoryview(frame), PEER, slot)
         return slot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
 
@@ -54,6 +55,62 @@ class TestOrder:
                 served.handler.answers[1].waiting = waits
                 client.go_away()
                 await served.until(lambda: waits.gone)
+
+        run(test)
+
+    def test_a_client_that_rests_is_answered_and_not_heard(self, run: Run) -> None:
+        async def test() -> None:
+            async with serving() as served:
+                client = await served.client()
+                client.send(b"a")
+                await served.handled(1)
+                served.handler.answers[0].rest(0.3)
+                served.handler.answers[0].fill([b"A"])
+                client.send(b"b", b"c")
+                assert await client.receive(1) == b"A"
+                await asyncio.sleep(0.1)
+                assert len(served.handler.frames) == 1
+                await served.handled(3)
+
+        run(test)
+
+    def test_frames_that_came_together_rest_too(self, run: Run) -> None:
+        async def test() -> None:
+            handler = Handler()
+            resting: list[float] = []
+
+            def reply(frame: bytes) -> bytes:
+                if frame == b"a":
+                    handler.answers[-1].rest(0.3)
+                    handler.answers[-1].rest(0.1)  # the longer one counts
+                resting.append(asyncio.get_running_loop().time())
+                return b"x"
+
+            handler.reply = reply
+            async with serving(handler) as served:
+                client = await served.client()
+                client.send(b"a", b"b", b"c")
+                await served.handled(3)
+                assert await client.receive(3) == b"xxx"
+                assert resting[1] - resting[0] > 0.28
+
+        run(test)
+
+    def test_a_client_may_go_while_it_rests(self, run: Run) -> None:
+        async def test() -> None:
+            async with serving() as served:
+                client = await served.client()
+                client.send(b"a")
+                await served.handled(1)
+                answer = served.handler.answers[0]
+                answer.rest(0.1)
+                client.go_away()
+                for connection in list(served.connections.open):
+                    connection.abort()
+                await served.until(lambda: not served.connections.open)
+                answer.rest(0.1)
+                answer.fill([b"A"])
+                await asyncio.sleep(0.3)
 
         run(test)
 
