@@ -9,6 +9,7 @@ from penstock.broker.errors import (
     BatchTooLargeError,
     InvalidAppendError,
     InvalidTimestampError,
+    KeylessRecordsError,
     MessageTooLargeError,
 )
 from penstock.broker.producers import ProducerTable
@@ -32,6 +33,7 @@ from penstock.record.batch import (
     stamp_append_time,
 )
 from penstock.record.recompress import recompress
+from penstock.record.thin import unpacked
 
 NO_TIMESTAMP = -1
 
@@ -65,6 +67,8 @@ class Appender:
             duplicate = self.producers(partition).find_duplicate(header)
             if duplicate is not None:
                 return Appended(duplicate, NO_TIMESTAMP)
+        if topic.needs_keys:
+            _check_keys(topic, header, data)
         self._space.check(len(data))
         append_time = NO_TIMESTAMP
         if topic.takes_batches_as_they_are:
@@ -144,6 +148,14 @@ def _check_batch(topic: Topic, header: BatchHeader, size: int) -> None:
         raise _too_large(topic, size)
     if header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
         raise InvalidAppendError(f"append to {topic.name}", "transactions are not available yet")
+
+
+def _check_keys(topic: Topic, header: BatchHeader, data: bytearray | memoryview) -> None:
+    """Open a batch for a compacted topic; Kafka too refuses it whole if any record has no key."""
+    _, records = unpacked(header, data)
+    keyless = [at for at, record in enumerate(records) if record.key is None]
+    if keyless:
+        raise KeylessRecordsError(f"append to {topic.name}", keyless)
 
 
 def _what_is_wrong(header: BatchHeader, size: int) -> str:

@@ -106,7 +106,8 @@ class ProducerTable:
             self._producers[header.producer_id] = producer
         self._producers.move_to_end(header.producer_id)
         first = header.base_sequence
-        last = sequence_after(first, header.record_count - 1)
+        # Not the number of records: compaction may have taken some, or all of them.
+        last = sequence_after(first, header.last_offset_delta)
         producer.batches.append(WrittenBatch(first, last, base_offset))
         if len(producer.batches) > PRODUCER_BATCHES_KEPT:
             del producer.batches[0]
@@ -144,6 +145,11 @@ class ProducerTable:
                 position += _BATCH.size
             self._producers[producer_id] = producer
             self._newest_timestamp = max(self._newest_timestamp, last_timestamp)
+
+    def needed(self) -> list[int]:
+        """The last batch of each producer, which says what its next sequence is."""
+        self._expire()
+        return [producer.batches[-1].base_offset for producer in self._producers.values()]
 
     def _expire(self) -> None:
         horizon = self._newest_timestamp - _EXPIRY_MS
