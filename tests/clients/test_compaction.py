@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import shutil
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,24 +172,42 @@ def test_readers_may_start_where_nothing_is_left(
 
 
 @pytest.mark.compat
-def test_dump_reads_what_is_left(wire: Wire, broker: Broker, make_topic: MakeTopic) -> None:
+def test_dump_reads_what_is_left(
+    wire: Wire, broker: Broker, make_topic: MakeTopic, tmp_path: Path
+) -> None:
     """Kafka's own tool on compacted segments; tombstones have their horizon as Kafka writes it."""
     topic, newest = compacted(wire, broker, make_topic)
     offsets: list[int] = []
     horizons = 0
-    for segment in broker.segments(topic):
-        done = java_tool(
-            f"{TOOLS}.DumpLogSegments", "--files", str(segment), "--deep-iteration", check=False
-        )
-        assert done.returncode == 0, done.stderr
+    for segment in eventually(partial(copied, broker, topic, tmp_path), "a quiet moment"):
+        done = java_tool(f"{TOOLS}.DumpLogSegments", "--files", str(segment), "--deep-iteration")
         assert not re.search("mismatch|corrupt|Exception|isvalid: false", done.stdout, re.I)
         offsets += [int(number) for number in re.findall(r"^\| offset: (\d+)", done.stdout, re.M)]
         horizons += len(re.findall(r"deleteHorizonMs: OptionalLong\[", done.stdout))
         index = segment.with_suffix(".index")
-        if index.exists():
-            java_tool(f"{TOOLS}.DumpLogSegments", "--files", str(index), "--index-sanity-check")
+        java_tool(f"{TOOLS}.DumpLogSegments", "--files", str(index), "--index-sanity-check")
     assert len(offsets) == len(newest)
     assert horizons > 0
+
+
+def copied(broker: Broker, topic: str, folder: Path) -> list[Path] | None:
+    """The segments with their indexes, aside; None while a pass is under way."""
+    segments = broker.segments(topic)
+    if any(path.suffix in (".cleaned", ".swap") for path in segments[0].parent.iterdir()):
+        return None
+    copies: list[Path] = []
+    try:
+        for segment in segments:
+            copies.append(Path(shutil.copy2(segment, folder)))
+            index = segment.with_suffix(".index")
+            if index.exists():
+                shutil.copy2(index, folder)
+            else:
+                copies[-1].with_suffix(".index").touch()  # the active segment's is not written yet
+        same = [s.stat().st_mtime for s in segments] == [c.stat().st_mtime for c in copies]
+    except FileNotFoundError:
+        return None
+    return copies if same and segments == broker.segments(topic) else None
 
 
 @pytest.mark.compat

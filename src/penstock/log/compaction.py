@@ -163,7 +163,13 @@ class Compactor:
             job.abandoned = True  # retention has removed them meanwhile
         if not job.good:
             return
-        partition.replace(old, self._adopt(partition, cleaned))
+        try:
+            new = self._adopt(partition, cleaned)
+        except OSError as error:
+            _log.warning("%s: a compacted segment cannot be used: %s", partition, error)
+            job.abandoned = True
+            return
+        partition.replace(old, new)
         job.after += cleaned.size
         self._commit.metadata_changed(
             partial(self._swap_files, job, Swap(cleaned.bases[0], cleaned.end))

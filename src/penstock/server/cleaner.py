@@ -64,6 +64,9 @@ class CleanerProcess:
             assert process.stdout is not None
             process.stdin.write(_line(plan))
             async for line in process.stdout:
+                if not line.endswith(b"\n"):
+                    last = Failed("the process that compacts was killed")
+                    break
                 last = _read(line)
                 if isinstance(last, Cleaned):
                     report(last)

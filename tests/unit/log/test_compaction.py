@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from tests.support.log import DATA, NOW, Log, read_records
 
 from penstock.broker.topic import Topic
 from penstock.files import Files
-from penstock.log.cleaning import Cleaned, Finished, Plan, clean
+from penstock.log.cleaning import Cleaned, Finished, Plan, Report, clean
 from penstock.log.compaction import cleanable
 from penstock.log.reading import newest_by_time, offset_for_time, read
 from penstock.log.verify import Damage, scan
@@ -306,12 +309,7 @@ class TestWhatIsCompacted:
         assert file.pread(len(marked), 0) == marked
 
 
-def _with_attributes(files: Files, path: object, attributes: int) -> bytes:
-    from pathlib import Path
-
-    from crc32c import crc32c
-
-    assert isinstance(path, Path)
+def _with_attributes(files: Files, path: Path, attributes: int) -> bytes:
     file = files.open(path)
     size = parse(file.pread(61, 0)).size
     batch = bytearray(file.pread(size, 0))
@@ -387,6 +385,78 @@ class TestPass:
         seen: list[int] = []
         list(clean(log.files, plan._replace(free_bytes_min=0), seen.append))
         assert sum(seen) >= 2 * sizes[0]
+
+
+class SlowLog(Log):
+    """A log whose passes wait until the test lets them run."""
+
+    waiting: Callable[[], None]
+
+    def _compact(self, plan: Plan, report: Callable[[Report], None]) -> None:
+        self.waiting = partial(super()._compact, plan, report)
+
+
+class TestMeanwhile:
+    """The broker goes on while a pass runs."""
+
+    @pytest.fixture
+    def log(self) -> SlowLog:
+        return SlowLog()
+
+    @pytest.fixture
+    def topic(self, log: SlowLog) -> Topic:
+        topic = log.topic(config=COMPACT | {"cleanup.policy": "compact,delete"})
+        fill(log, topic)
+        seal(log, topic)
+        log.compact()
+        return topic
+
+    def left(self, log: SlowLog) -> list[str]:
+        folder = log.files.list(FOLDER)
+        return [name for name in folder if name.endswith((".cleaned", ".swap"))]
+
+    def test_appends(self, log: SlowLog, topic: Topic) -> None:
+        fill(log, topic, 3)
+        newest = {record.key: record for record in records(topic)}
+        log.waiting()
+        fill(log, topic, 0)
+        log.commit()
+        assert {record.key: record for record in records(topic)} == newest
+        assert len(records(topic)) < 30
+
+    def test_no_second_pass(self, log: SlowLog, topic: Topic) -> None:
+        first = log.waiting
+        log.compact()
+        assert log.waiting is first
+
+    def test_retention_removes_what_is_compacted(self, log: SlowLog, topic: Topic) -> None:
+        log.broker.delete_records(topic.partition(0), topic.partition(0).segments[1].base_offset)
+        log.compact()
+        before = records(topic)
+        log.waiting()
+        log.commit()
+        assert records(topic) == before
+        assert self.left(log) == []
+        log.restart(clean=False)
+        assert records(log.broker.topic("t")) == before
+
+    def test_the_topic_is_deleted_and_made_again(self, log: SlowLog, topic: Topic) -> None:
+        log.broker.delete_topic(topic)
+        log.commit()
+        again = log.topic(config=COMPACT)
+        log.put(again, (b"k", b"new"))
+        log.waiting()
+        log.commit()
+        assert pairs(again) == [(b"k", b"new")]
+        assert self.left(log) == []
+        assert not log.files.exists(FOLDER / "compacted.json")
+
+    def test_a_restart(self, log: SlowLog, topic: Topic) -> None:
+        before = records(topic)
+        log.files.open(FOLDER / f"{0:020d}.log.cleaned", create=True)
+        log.restart(clean=True)
+        assert records(log.broker.topic("t")) == before
+        assert self.left(log) == []
 
 
 def test_a_full_disk_leaves_everything_as_it_is(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
