@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.errors import StorageError
 from penstock.files import File, Files
 from penstock.limits import COMPACTION_KEYS_MAX, COMPACTION_SYNC_BYTES, DISK_FREE_BYTES_MIN, MIB
 from penstock.log import checkpoint as checkpoints
@@ -58,6 +59,8 @@ class Plan(NamedTuple):
     folder: str
     groups: list[list[int]]
     """First offsets of the segments; each group becomes one segment. They follow each other."""
+    sizes: list[int]
+    """Bytes of all these segments, in order: files that are not of that size are others."""
     end: int
     """Where the last of them ends."""
     dirty: int
@@ -105,7 +108,7 @@ def clean(files: Files, plan: Plan, pause: Pause) -> Iterator[Cleaned | Finished
     """Make a pass; each group is reported when it is ready to be swapped.
 
     Raises:
-        InvalidBatchError: a segment is damaged; it is left as it is.
+        InvalidBatchError, StorageError: a segment is damaged, or another; it is left as it is.
         OSError: among others ENOSPC, if there is no room for a copy.
     """
     return _Pass(files, plan, pause).run()
@@ -118,9 +121,13 @@ class _Pass:
         self._folder = Path(plan.folder)
         self._pause = pause
         self._needed = frozenset(plan.needed)
+        self._bases = [base for group in plan.groups for base in group]
+        self._sizes = dict(zip(self._bases, plan.sizes, strict=True))
         self._newest = OffsetMap()
         self._end = plan.dirty
         self._horizon: int | None = None
+        self._unjudged = False
+        """Whether a batch was passed whose keys are not known: a tombstone must stay after it."""
 
     def run(self) -> Iterator[Cleaned | Finished]:
         self._read_keys()
@@ -136,7 +143,12 @@ class _Pass:
     def _batches(self, base: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Every batch of a segment, checked: damage must never be copied as if it were whole."""
         file = self._files.open(segment_path(self._folder, base))
-        size = file.size()
+        size = self._sizes[base]
+        if file.size() != size:
+            raise StorageError(
+                f"compact {self._folder.name}",
+                f"segment {base:020d} has {file.size()} bytes where {size} are expected",
+            )
         position = 0
         while position < size:
             piece = file.pread(min(_PIECE_BYTES, size - position), position)
@@ -157,8 +169,8 @@ class _Pass:
 
     def _read_keys(self) -> None:
         plan = self._plan
-        bases = [base for group in plan.groups for base in group]
-        for base, following in zip(bases, [*bases[1:], plan.end], strict=True):
+        followings = [*self._bases[1:], plan.end]
+        for base, following in zip(self._bases, followings, strict=True):
             if following <= plan.dirty:
                 continue
             for header, batch in self._batches(base):
@@ -208,7 +220,7 @@ class _Pass:
 
     def _check_room(self, bases: list[int]) -> None:
         """A copy must never be what fills the disk that the broker writes to."""
-        wanted = sum(self._files.open(segment_path(self._folder, b)).size() for b in bases)
+        wanted = sum(self._sizes[base] for base in bases)
         if self._files.free_bytes(self._folder) < wanted + self._plan.free_bytes_min:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
 
@@ -216,10 +228,11 @@ class _Pass:
         """What stays of a batch; None if nothing does."""
         found = _open(header, batch) if header.base_offset < self._end else None
         if found is None:
+            self._unjudged = self._unjudged or not header.is_control
             return batch
         data, records = found
         horizon = delete_horizon(header)
-        expired = horizon is not None and self._plan.now >= horizon
+        expired = horizon is not None and self._plan.now >= horizon and not self._unjudged
         kept = [span for span in records if self._stays(header, span, expired)]
         if kept:
             return self._thinned(header, batch, data, kept, horizon)
@@ -235,7 +248,8 @@ class _Pass:
         if not all(span.has_value for span in kept):
             if horizon is None:
                 horizon = given = self._plan.now + self._plan.delete_retention_ms
-            self._horizon = min(horizon, self._horizon or horizon)
+            if horizon > self._plan.now:
+                self._horizon = min(horizon, self._horizon or horizon)
         if len(kept) == header.record_count and given is None:
             return batch
         try:

@@ -78,6 +78,7 @@ class Compactor:
         self._start = start
         self._known: dict[PartitionId, Compacted] = {}
         self._not_before: dict[PartitionId, float] = {}
+        self._failed: set[PartitionId] = set()
         self._job: _Job | None = None
         self._candidates: Callable[[], Iterable[Partition]] = tuple
 
@@ -91,18 +92,25 @@ class Compactor:
         self._candidates = partitions
         now = self._clock.wall_ms()
         found: list[_Candidate] = []
-        for partition in list(partitions()):
-            if not partition.settings.compact or partition.offline is not None:
-                continue
+        compacted_ones = [p for p in partitions() if p.settings.compact and p.offline is None]
+        self._forget_others({partition.identity for partition in compacted_ones})
+        for partition in compacted_ones:
             if partition.roll_if_overdue(now):
                 self._commit.appended(partition)
-            if self._clock.monotonic() < self._not_before.get(partition.identity, 0.0):
+            waits = self._clock.monotonic() < self._not_before.get(partition.identity, 0.0)
+            if waits or partition.identity in self._failed:
                 continue
             candidate = self._judge(partition, now, up_to=partition.durable_offset)
             if candidate is not None:
                 found.append(candidate)
         if found and self._job is None:
             self._begin(max(found, key=lambda c: (c.overdue, c.ratio)), now)
+
+    def _forget_others(self, identities: set[PartitionId]) -> None:
+        """Keep nothing of deleted topics."""
+        for kept in (self._known, self._not_before):
+            for gone in kept.keys() - identities:
+                del kept[gone]
 
     def _judge(self, partition: Partition, now: int, *, up_to: int) -> _Candidate | None:
         settings = partition.settings
@@ -131,6 +139,7 @@ class Compactor:
         plan = Plan(
             folder=str(partition.folder),
             groups=_groups(segments, settings.segment_bytes),
+            sizes=[segment.size for segment in segments],
             end=end,
             dirty=candidate.known.end,
             needed=[offset for offset in partition.observer.needed() if offset < end],
@@ -224,9 +233,10 @@ class Compactor:
     def _end(self, job: _Job, known: Compacted | None) -> None:
         self._job = None
         identity = job.partition.identity
+        if job.failed:
+            self._failed.add(identity)
         if known is None or not job.good:
-            pause = float("inf") if job.failed else COMPACTION_RETRY_SECONDS
-            self._not_before[identity] = self._clock.monotonic() + pause
+            self._not_before[identity] = self._clock.monotonic() + COMPACTION_RETRY_SECONDS
         else:
             self._known[identity] = known
             _log.info("%s: compacted %d bytes to %d", job.partition, job.before, job.after)

@@ -11,7 +11,9 @@ from crc32c import crc32c
 from tests.support.log import DATA, NOW, Log, read_records
 
 from penstock.broker.topic import Topic
-from penstock.files import Files
+from penstock.errors import StorageError
+from penstock.files import Files, write_atomically
+from penstock.log import checkpoint
 from penstock.log.cleaning import Cleaned, Finished, Plan, Report, clean
 from penstock.log.compaction import cleanable
 from penstock.log.reading import newest_by_time, offset_for_time, read
@@ -122,6 +124,25 @@ def test_lost_word_of_how_far_costs_a_pass_and_nothing_else(log: Log) -> None:
     log.compact()
     assert records(log.broker.topic("t")) == before
     assert log.files.exists(FOLDER / "compacted.json")
+
+
+def test_a_checkpoint_from_before_the_end_is_not_taken_over(log: Log) -> None:
+    """Its producers are not those at the end: the next start must read the segment instead."""
+    topic = log.topic(config=COMPACT)
+    fill(log, topic)
+    seal(log, topic)
+    for segment in topic.partition(0).segments[:-1]:
+        old = checkpoint.load(log.files, FOLDER, segment.base_offset)
+        assert old is not None
+        early = old._replace(next_offset=old.next_offset - 1)
+        path = checkpoint.checkpoint_path(FOLDER, segment.base_offset)
+        write_atomically(log.files, path, checkpoint.encode(early))
+    log.compact()
+    first = topic.partition(0).segments[0]
+    assert checkpoint.load(log.files, FOLDER, first.base_offset) is None
+    before = records(topic)
+    log.restart(clean=False)
+    assert records(log.broker.topic("t")) == before
 
 
 class TestTombstones:
@@ -359,6 +380,7 @@ class TestPass:
         plan = Plan(
             folder=str(FOLDER),
             groups=[[segment.base_offset] for segment in segments],
+            sizes=[segment.size for segment in segments],
             end=segments[-1].next_offset,
             dirty=0,
             needed=[],
@@ -374,17 +396,48 @@ class TestPass:
         assert all(isinstance(report, Cleaned) for report in groups)
         assert len(groups) < len(segments)
 
-    def test_every_byte_is_accounted_for(self, log: Log) -> None:
+    @pytest.fixture
+    def plan(self, log: Log) -> Plan:
+        """For the first segment of a partition."""
         topic = log.topic(config=COMPACT)
         fill(log, topic)
         seal(log, topic)
-        sizes = [s.size for s in topic.partition(0).segments[:2]]
-        plan = Plan(
-            str(FOLDER), [[0]], topic.partition(0).segments[0].next_offset, 0, [], NOW, 0, 9
+        first = topic.partition(0).segments[0]
+        return Plan(
+            folder=str(FOLDER),
+            groups=[[0]],
+            sizes=[first.size],
+            end=first.next_offset,
+            dirty=0,
+            needed=[],
+            now=NOW,
+            delete_retention_ms=0,
+            index_interval=100,
+            free_bytes_min=0,
         )
+
+    def test_every_byte_is_accounted_for(self, log: Log, plan: Plan) -> None:
         seen: list[int] = []
-        list(clean(log.files, plan._replace(free_bytes_min=0), seen.append))
-        assert sum(seen) >= 2 * sizes[0]
+        list(clean(log.files, plan, seen.append))
+        assert sum(seen) >= 2 * plan.sizes[0]
+
+    def test_files_that_are_not_those_of_the_plan_are_refused(self, log: Log, plan: Plan) -> None:
+        with pytest.raises(StorageError, match="expected"):
+            list(clean(log.files, plan._replace(sizes=[plan.sizes[0] - 1]), lambda size: None))
+
+    def test_tombstones_stay_behind_batches_that_are_not_judged(self, log: Log) -> None:
+        """Whose older values of the same keys would be seen again."""
+        config = COMPACT | {"delete.retention.ms": "1000"}
+        topic = log.topic(config=config)
+        log.put(topic, (b"k", b"1"), producer_id=1, producer_epoch=0, base_sequence=0)
+        log.put(topic, (b"k", None))
+        log.commit()
+        seal(log, topic)
+        _with_attributes(log.files, FOLDER / f"{0:020d}.log", 0x10)
+        log.compact()
+        log.clock.advance(10)
+        log.compact()
+        assert pairs(topic)[:2] == [(b"k", b"1"), (b"k", None)]
 
 
 class SlowLog(Log):

@@ -24,6 +24,7 @@ def partition(folder: Path) -> Plan:
     return Plan(
         folder=str(folder),
         groups=[[0]],
+        sizes=[len(log)],
         end=10,
         dirty=0,
         needed=[],
