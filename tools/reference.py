@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from penstock.broker.errors import InvalidConfigError
-from penstock.broker.topic_config import SETTINGS, Kind, Setting, check
+from penstock.broker.topic_config import SETTINGS, Kind, Setting
 from penstock.kafka.apis import APIS, Api
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -231,17 +230,13 @@ What is not implemented is not advertised, so that clients find out before they 
 | | requests | |
 |---|---|---|
 """
-_COMPACTION: Final = (
-    "| Compaction | | `cleanup.policy=compact` is refused with INVALID_CONFIG; "
-    "old segments are deleted. |\n"
-)
 
 
 def kafka_api() -> str:
     """The page of requests."""
     requests = "".join(_api_row(key, api) for key, api in sorted(APIS.items()))
     gaps = "".join(row for gap in GAPS if (row := _gap_row(gap)))
-    return _API_HEAD + requests + _GAPS_HEAD + gaps + ("" if _compacts() else _COMPACTION)
+    return _API_HEAD + requests + _GAPS_HEAD + gaps
 
 
 def _api_row(key: int, api: Api) -> str:
@@ -262,14 +257,6 @@ def request_name(api: Api) -> str:
 def _gap_row(gap: Gap) -> str:
     missing = [f"{name} ({key})" for key, name in gap.requests.items() if key not in APIS]
     return f"| {gap.what} | {', '.join(missing)} | {gap.meaning} |\n" if missing else ""
-
-
-def _compacts() -> bool:
-    try:
-        check("cleanup.policy", "compact")
-    except InvalidConfigError:
-        return False
-    return True
 
 
 # -- the command

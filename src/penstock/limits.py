@@ -87,6 +87,17 @@ DISK_RESERVE_BYTES = 8 * MIB
 DISK_CHECK_BYTES = 8 * MIB
 DISK_CHECK_SECONDS = 0.2
 
+# -- compaction
+
+# Keys that one pass remembers, at 24 to 48 bytes each: 48 MiB at the most. More take several passes.
+COMPACTION_KEYS_MAX = 1_000_000
+# What a pass may read and write in a second, so that it leaves most of a disk to the broker.
+COMPACTION_BYTES_PER_SECOND = 64 * MIB
+# A pass syncs what it writes in steps of this size.
+COMPACTION_SYNC_BYTES = 8 * MIB
+# How long a partition is left alone after a pass over it has failed, such as for want of room.
+COMPACTION_RETRY_SECONDS = 60.0
+
 # -- topics
 
 TOPIC_NAME_CHARS_MAX = 249  # Kafka's own rule: the folder name must fit a file system

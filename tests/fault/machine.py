@@ -53,6 +53,9 @@ class Witness:
     def snapshot(self) -> bytes:
         return json.dumps(self.batches).encode()
 
+    def needed(self) -> list[int]:
+        return []
+
     def restore(self, state: bytes) -> None:
         found = json.loads(state or b"[]")
         self.batches = [(Token(*token), offset) for token, offset in found]

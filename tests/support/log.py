@@ -8,7 +8,9 @@ from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
+from penstock.errors import PenstockError
 from penstock.files import Files
+from penstock.log.cleaning import Failed, Plan, Report, clean
 from penstock.log.partition import Partition
 from penstock.log.reading import read
 from penstock.log.store import LogStore
@@ -41,9 +43,17 @@ class Log:
             run=lambda job, done: self._jobs.append((job, done)),
             defer=self._turns.append,
             background=self.background.append,
+            compact=self._compact,
         )
         self.broker = Broker(self.store, self.clock)
         self.broker.open()
+
+    def _compact(self, plan: Plan, report: Callable[[Report], None]) -> None:
+        try:
+            for one in clean(self.files, plan._replace(free_bytes_min=0), lambda size: None):
+                report(one)
+        except (OSError, PenstockError) as error:
+            report(Failed(str(error)))
 
     def commit(self) -> None:
         while self._turns or self._jobs:
@@ -79,6 +89,18 @@ class Log:
         self.commit()
         return topic
 
+    def put(self, topic: Topic, *pairs: tuple[bytes, bytes | None], **fields: int) -> int:
+        """Append one batch of keys and values."""
+        timestamp = fields.pop("timestamp", NOW)
+        data = encode([NewRecord(value, key, timestamp) for key, value in pairs], **fields)
+        return self.broker.appender.append(topic, topic.partition(0), data).base_offset
+
+    def compact(self) -> None:
+        """Let the broker look after its topics until it finds nothing more to do."""
+        self.commit()
+        self.broker.keep_retention()
+        self.commit()
+
     def append(self, topic: Topic, *values: bytes, timestamp: int = NOW, **producer: int) -> int:
         records = [NewRecord(value, timestamp=timestamp) for value in values]
         data = encode(records, **producer)
@@ -92,7 +114,8 @@ def read_records(partition: Partition, offset: int = 0) -> list[Record]:
         data = bytes(read(partition, offset, 1))
         batch = data[: parse(data).size]
         found += [record for record in decode(batch) if record.offset >= offset]
-        offset = found[-1].offset + 1
+        # Not that of the last record: compaction may have removed it, or all of them.
+        offset = parse(data).last_offset + 1
     return found
 
 

@@ -11,6 +11,7 @@ from penstock.broker.errors import (
     BatchTooLargeError,
     InvalidAppendError,
     InvalidTimestampError,
+    KeylessRecordsError,
     MessageTooLargeError,
 )
 from penstock.broker.producers import ProducerTable
@@ -35,6 +36,7 @@ from penstock.record.batch import (
 )
 from penstock.record.marker import encode_marker
 from penstock.record.recompress import recompress
+from penstock.record.thin import unpacked
 
 NO_TIMESTAMP = -1
 Enlist = Callable[[int, int, Partition, bool], None]
@@ -91,6 +93,8 @@ class Appender:
             duplicate = self.producers(partition).find_duplicate(header)
             if duplicate is not None:
                 return Appended(duplicate, NO_TIMESTAMP)
+        if topic.needs_keys:
+            _check_keys(topic, header, data)
         self._space.check(len(data))
         append_time = NO_TIMESTAMP
         if topic.takes_batches_as_they_are:
@@ -189,6 +193,14 @@ def _check_batch(topic: Topic, header: BatchHeader, size: int) -> None:
         raise InvalidAppendError(
             f"append to {topic.name}", "only the broker writes control batches"
         )
+
+
+def _check_keys(topic: Topic, header: BatchHeader, data: bytearray | memoryview) -> None:
+    """Open a batch for a compacted topic; Kafka too refuses it whole if any record has no key."""
+    _, records = unpacked(header, data)
+    keyless = [at for at, record in enumerate(records) if record.key is None]
+    if keyless:
+        raise KeylessRecordsError(f"append to {topic.name}", keyless)
 
 
 def _what_is_wrong(header: BatchHeader, size: int) -> str:

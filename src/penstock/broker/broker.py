@@ -21,6 +21,7 @@ from penstock.broker.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidTopicNameError,
+    PolicyError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -292,6 +293,12 @@ class Broker:
             raise OfflineError(
                 f"delete records of {partition}", partition.offline, "restart the server"
             )
+        if not partition.settings.delete_old_segments:
+            raise PolicyError(
+                f"delete records of {partition}",
+                "its cleanup.policy is compact",
+                "write a tombstone for each key, or add delete to the policy",
+            )
         offset = partition.durable_offset if before == -1 else before
         if not 0 <= offset <= partition.durable_offset:
             raise OffsetOutOfRangeError(
@@ -319,6 +326,8 @@ class Broker:
                 self._store.commit.start_moved(partition)
                 self._store.remove_segments(partition, expired)
                 _log.info("%s: removed %d old segments", partition, len(expired))
+        if self._store.compactor is not None and not self._store.space.full:
+            self._store.compactor.look(self.partitions)
 
 
 def _known_settings(entry: TopicEntry) -> TopicConfig:

@@ -49,6 +49,24 @@ class BatchTooLargeError(InvalidAppendError):
     """A batch that no segment could hold."""
 
 
+class KeylessRecordsError(InvalidAppendError):
+    """Records without a key for a topic that is compacted by key."""
+
+    def __init__(self, operation: str, records: list[int]) -> None:
+        count = len(records)
+        super().__init__(
+            operation,
+            f"{count} record(s) have no key, and the topic is compacted",
+            "give every record a key, or set cleanup.policy=delete",
+        )
+        self.records = records
+        """Which of the batch's records."""
+
+
+class PolicyError(UsageError):
+    """What the topic's cleanup.policy does not allow."""
+
+
 class InvalidTimestampError(InvalidAppendError):
     """A record too far from the broker's time."""
 

@@ -184,7 +184,8 @@ class ProducerTable:
             producer.transaction_start = base_offset
             self._open[header.producer_id] = base_offset
         first = header.base_sequence
-        last = sequence_after(first, header.record_count - 1)
+        # Not the number of records: compaction may have taken some, or all of them.
+        last = sequence_after(first, header.last_offset_delta)
         producer.batches.append(WrittenBatch(first, last, base_offset))
         if len(producer.batches) > PRODUCER_BATCHES_KEPT:
             del producer.batches[0]
@@ -277,6 +278,11 @@ class ProducerTable:
         self._producers[producer_id] = producer
         self._newest_timestamp = max(self._newest_timestamp, last_timestamp)
         return position
+
+    def needed(self) -> list[int]:
+        """The last batch of each producer, which says what its next sequence is."""
+        self._expire()
+        return [p.batches[-1].base_offset for p in self._producers.values() if p.batches]
 
     def _expire(self) -> None:
         horizon = self._newest_timestamp - _EXPIRY_MS

@@ -54,6 +54,8 @@ class Topic:
         """Bytes above which no batch is taken."""
         self.takes_batches_as_they_are = config.codec is None and not config.append_time
         """Whether batches are stored as they come, neither packed anew nor stamped."""
+        self.needs_keys = config.log.compact
+        """Whether batches are opened, to refuse records without a key."""
 
     @property
     def name(self) -> str:

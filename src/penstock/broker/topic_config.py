@@ -47,9 +47,8 @@ def _choice(*choices: str) -> Kind:
 
 
 def _cleanup_policy(value: str) -> str | None:
-    if set(value.split(",")) - {"delete", "compact", ""}:
-        return "it must be delete"
-    return "compaction is not available yet; use delete" if "compact" in value else None
+    known = not set(value.split(",")) - {"delete", "compact", ""}
+    return None if known else "it must be delete, compact or both"
 
 
 def _ratio(value: str) -> str | None:
@@ -82,7 +81,7 @@ class Setting(NamedTuple):
 
 SETTINGS: Final[dict[str, Setting]] = {
     "cleanup.policy": Setting(
-        "delete", Kind(_LIST, _cleanup_policy), "What happens to old segments."
+        "delete", Kind(_LIST, _cleanup_policy), "Old segments go, or are compacted, or both."
     ),
     "compression.gzip.level": Setting("-1", _integer(-1, 9, 3), "Level where type is gzip."),
     "compression.lz4.level": Setting("9", _integer(1, 17, 3), "Level where type is lz4."),
@@ -92,12 +91,14 @@ SETTINGS: Final[dict[str, Setting]] = {
         "Stored as sent, or packed anew by the broker, which costs time.",
     ),
     "compression.zstd.level": Setting("3", _integer(-131072, 22, 3), "Level where type is zstd."),
-    "delete.retention.ms": Setting(str(_DAY_MS), _int64(), "Kept; for compaction."),
+    "delete.retention.ms": Setting(str(_DAY_MS), _int64(), "How long compaction keeps tombstones."),
     "file.delete.delay.ms": Setting("60000", _int64(), "Kept; removed segments go at once."),
     "flush.messages": Setting(str(_INT64_MAX), _int64(1), "Kept; see penstock.durability."),
     "flush.ms": Setting(str(_INT64_MAX), _int64(), "Kept; see penstock.durability."),
     "index.interval.bytes": Setting("4096", _int32(), "Bytes between two index entries."),
-    "max.compaction.lag.ms": Setting(str(_INT64_MAX), _int64(1), "Kept; for compaction."),
+    "max.compaction.lag.ms": Setting(
+        str(_INT64_MAX), _int64(1), "Age at which records are compacted at the latest."
+    ),
     "max.message.bytes": Setting(
         "1048588", _int32(high=BATCH_BYTES_MAX), "Largest batch accepted."
     ),
@@ -110,8 +111,10 @@ SETTINGS: Final[dict[str, Setting]] = {
     "message.timestamp.type": Setting(
         "CreateTime", _choice("CreateTime", "LogAppendTime"), "Whose time a record carries."
     ),
-    "min.cleanable.dirty.ratio": Setting("0.5", Kind(_DOUBLE, _ratio), "Kept; for compaction."),
-    "min.compaction.lag.ms": Setting("0", _int64(), "Kept; for compaction."),
+    "min.cleanable.dirty.ratio": Setting(
+        "0.5", Kind(_DOUBLE, _ratio), "New part of the data above which it is compacted."
+    ),
+    "min.compaction.lag.ms": Setting("0", _int64(), "Age below which records are not compacted."),
     "min.insync.replicas": Setting("1", _int32(1), "Kept; there is one copy."),
     "penstock.durability": Setting(
         "fsync",
@@ -161,6 +164,12 @@ def parse(overrides: Mapping[str, str]) -> TopicConfig:
     def value(name: str) -> str:
         return overrides.get(name, SETTINGS[name].default)
 
+    if "compact" in value("cleanup.policy") and value("penstock.durability") == "memory":
+        raise InvalidConfigError(
+            "set cleanup.policy",
+            "a topic that is kept in memory is not compacted",
+            "use penstock.durability=os, or cleanup.policy=delete",
+        )
     return TopicConfig(
         overrides=dict(overrides),
         log=LogSettings(
@@ -171,6 +180,11 @@ def parse(overrides: Mapping[str, str]) -> TopicConfig:
             index_interval_bytes=int(value("index.interval.bytes")),
             durability=Durability(value("penstock.durability")),
             delete_old_segments="delete" in value("cleanup.policy"),
+            compact="compact" in value("cleanup.policy"),
+            min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+            max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
+            delete_retention_ms=int(value("delete.retention.ms")),
         ),
         codec=({"uncompressed": 0} | _CODECS).get(value("compression.type")),
         codec_level=_level(value),

@@ -46,6 +46,7 @@ class Code(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39
     INVALID_CONFIG = 40
     INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
@@ -97,6 +98,7 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (broker_errors.OutOfOrderSequenceError, Code.OUT_OF_ORDER_SEQUENCE_NUMBER),
     (broker_errors.ProducerFencedError, Code.INVALID_PRODUCER_EPOCH),
     (broker_errors.InvalidAppendError, Code.INVALID_RECORD),
+    (broker_errors.PolicyError, Code.POLICY_VIOLATION),
     (broker_errors.UnknownTopicError, Code.UNKNOWN_TOPIC_OR_PARTITION),
     (broker_errors.TopicExistsError, Code.TOPIC_ALREADY_EXISTS),
     (broker_errors.InvalidTopicNameError, Code.INVALID_TOPIC_EXCEPTION),

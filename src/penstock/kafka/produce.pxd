@@ -20,6 +20,7 @@ cdef class Result:
     cdef public long long base_offset
     cdef public long long append_time
     cdef public Partition partition
+    cdef public object refused_records
 
 
 @cython.locals(

@@ -12,9 +12,10 @@ This module may run compiled (setup.py), with the C types that stand in produce.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from penstock.broker.errors import UnknownTopicError
+from penstock.broker.errors import KeylessRecordsError, UnknownTopicError
 from penstock.broker.quotas import PRODUCE
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
@@ -41,6 +42,8 @@ class Result:
         self.base_offset = -1
         self.append_time = -1
         self.partition: Partition | None = None
+        self.refused_records: Sequence[int] = ()
+        """Which of the batch's records are to blame, where that is known."""
 
 
 def handle(call: Call) -> None:
@@ -85,6 +88,10 @@ def _append(
     except UnknownTopicError as error:
         code = Code.UNKNOWN_TOPIC_OR_PARTITION if key.id is None else Code.UNKNOWN_TOPIC_ID
         return Result(number, code, error.reason)
+    except KeylessRecordsError as error:
+        result = Result(number, code_of(error), error.reason)
+        result.refused_records = error.records
+        return result
     except PenstockError as error:
         return Result(number, code_of(error), error.reason)
     result = Result(number, _NONE)
@@ -137,6 +144,10 @@ def _write(answer: Writer, result: Result, version: int) -> None:
     if version >= 5:
         answer.int64(start_offset)
     if version >= 8:
-        answer.length(0)  # errors of single records
+        answer.length(len(result.refused_records))
+        for record in result.refused_records:
+            answer.int32(record)
+            answer.string(message)
+            answer.end()
         answer.string(message)
     answer.end()

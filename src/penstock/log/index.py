@@ -76,6 +76,10 @@ class SparseIndex:
 
     # -- a sealed segment
 
+    def adopt(self, file: File) -> None:
+        """Use an open file that holds all entries, whatever its name is now."""
+        self._file = file
+
     def expect(self, size: int, checksum: int) -> None:
         """What the file must hold; looked at when it is first used, not when the server starts."""
         self._expected = (size, checksum)

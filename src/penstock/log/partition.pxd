@@ -37,6 +37,7 @@ cdef class Partition:
     cdef public long long start_offset
     cdef public set watchers
     cdef public object offline
+    cdef public long long settled_offset
     cdef object _settings
     cdef public bint synced
     cdef public long long durable_offset

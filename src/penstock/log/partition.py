@@ -53,6 +53,10 @@ class BatchObserver(Protocol):
         """Replace the state by a snapshot; empty bytes mean none."""
         ...
 
+    def needed(self) -> list[int]:
+        """Base offsets of the batches whose headers the state could not be derived without."""
+        ...
+
 
 class Watcher(Protocol):
     """Somebody who waits for data."""
@@ -126,6 +130,8 @@ class Partition:
         self.start_offset = max(start_offset, segments[0].base_offset)
         self.watchers: set[Watcher] = set()
         self.offline: str | None = None
+        self.settled_offset = segments[-1].base_offset
+        """Segments below are sealed and synced, and no round has anything more to write for them."""
         self._files = files
         self._base_offsets = [segment.base_offset for segment in segments]
         # Sealed segments that no round has synced yet, with the observer's state at their end.
@@ -155,6 +161,9 @@ class Partition:
         """Whether appends are acknowledged, and shown to readers, only after a commit round."""
         self._segment_bytes = settings.segment_bytes
         self._segment_ms = settings.segment_ms
+        if settings.compact:
+            # What is to be compacted in time must not stay in the active segment for longer.
+            self._segment_ms = min(settings.segment_ms, settings.max_compaction_lag_ms)
 
     @property
     def active(self) -> Segment:
@@ -275,6 +284,7 @@ class Partition:
             if pending.final:
                 pending.segment.offsets.seal()
                 pending.segment.times.seal()
+        self.settled_offset = round_.point.segment.base_offset
         rolled = round_.point.segment is not self._durable.segment
         if round_.point.offset > self._durable.offset or (
             rolled and round_.point.offset == self._durable.offset
@@ -389,6 +399,29 @@ class Partition:
             self._roll()
             return True
         return False
+
+    def roll_if_overdue(self, now_ms: int) -> bool:
+        """Roll an active segment that must be compacted by now; it is not as long as it is active."""
+        active = self.active
+        settings = self.settings
+        if active.size == 0 or self.offline is not None or not settings.compact:
+            return False
+        if (
+            active.first_timestamp == NO_TIMESTAMP
+            or now_ms - active.first_timestamp <= settings.max_compaction_lag_ms
+        ):
+            return False
+        self._roll()
+        return True
+
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """Put one segment in the place of several, which stand for the same offsets."""
+        at = self.segments.index(old[0])
+        assert self.segments[at : at + len(old)] == old
+        assert old[-1].base_offset < self.settled_offset
+        self.segments[at : at + len(old)] = [new]
+        self._base_offsets[at : at + len(old)] = [new.base_offset]
+        self._recent_points = [p for p in self._recent_points if p.segment not in old]
 
     def drop(self, expired: list[Segment]) -> None:
         """Take the oldest segments out of sight; their files are the caller's to remove."""

@@ -238,6 +238,8 @@ def _first_since(
     A client wrote the header and the records, and may have lied, or packed more than can be opened
     while others wait: then the batch counts as a whole, and readers start a little early.
     """
+    if header.record_count == 0:
+        return None  # compaction has taken them all
     whole = TimedOffset(max(header.base_offset, partition.start_offset), header.max_timestamp)
     if header.record_count > OPENED_RECORDS_MAX:
         return whole

@@ -22,6 +22,7 @@ from penstock.errors import DamagedLogError
 from penstock.files import Files
 from penstock.limits import MIB
 from penstock.log import checkpoint as checkpoints
+from penstock.log import swap as swaps
 from penstock.log.checkpoint import Checkpoint
 from penstock.log.partition import BatchObserver, new_segment
 from penstock.log.positions import Position
@@ -109,12 +110,14 @@ class Recovery:
 
     def _tidy(self) -> dict[str, int]:
         """Finish what a crash interrupted, and return the names that count."""
+        for swap in swaps.pending(self._files, self._folder):
+            swaps.complete(self._files, self._folder, swap)
         names = self._files.list(self._folder)
         logs = {name[:20] for name in names if base_of(name) is not None}
         for name in list(names):
             stem, _, suffix = name.partition(".")
             orphan = suffix in ("index", "timeindex", "checkpoint") and stem not in logs
-            if orphan or name.endswith((".tmp", ".deleted")):
+            if orphan or name.endswith((".tmp", ".deleted", swaps.CLEANED)):
                 self._files.remove(self._folder / name)
                 del names[name]
         return names

@@ -26,7 +26,7 @@ from penstock.log.catalog import TopicEntry, read_identity, write_identities
 from penstock.log.checkpoint import Checkpoint
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.segment import segment_path
-from penstock.log.verify import Damage, FoundBatch, scan
+from penstock.log.verify import Damage, FoundBatch, found_segments, scan
 
 _REPAIRED = "~repaired"
 
@@ -132,8 +132,9 @@ def _build(files: Files, source: Path, target: Path, chosen: Plan) -> None:
     files.make_folder(target)
     write_identities(files, target.parent, [target], _entry(files, source))
     runs = _runs(chosen)
+    segments = found_segments(files, source)
     for at, run in enumerate(runs):
-        old = files.open(segment_path(source, run[0].base_offset))
+        old = files.open(segments[run[0].base_offset])
         new = files.open(segment_path(target, run[0].header.base_offset), create=True)
         size = 0
         for batch in run:

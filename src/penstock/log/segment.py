@@ -70,6 +70,12 @@ class Segment:
         if self._file.size() != 0:
             raise StorageError(f"start segment {path}", "a file of that name holds data already")
 
+    def adopt(self, log: File, offsets: File, times: File) -> None:
+        """Use open files that are about to get this segment's names."""
+        self._file = log
+        self.offsets.adopt(offsets)
+        self.times.adopt(times)
+
     # -- writing
 
     def append(self, header: BatchHeader, base_offset: int, data: Buffer) -> None:

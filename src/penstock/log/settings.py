@@ -32,3 +32,8 @@ class LogSettings:
     index_interval_bytes: int = 4096
     durability: Durability = Durability.FSYNC
     delete_old_segments: bool = True
+    compact: bool = False
+    min_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    delete_retention_ms: int = 24 * 3600 * 1000

@@ -26,6 +26,7 @@ from penstock.errors import FormatError, StorageError
 from penstock.files import Files, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
 from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
+from penstock.log.compaction import Compactor, StartPass
 from penstock.log.journal import NOT_UNDERSTOOD
 from penstock.log.offsets import OffsetsJournal
 from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
@@ -57,6 +58,7 @@ class LogStore:
         defer: Defer,
         sync: SyncFiles | None = None,
         background: Background,
+        compact: StartPass | None = None,
         space: DiskSpace | None = None,
     ) -> None:
         self._files = files
@@ -78,6 +80,8 @@ class LogStore:
         if not self.clean:
             self.offsets.renew()
         self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer, sync=sync)
+        self.compactor = Compactor(files, self.commit, clock, compact) if compact else None
+        """What compacts partitions; None where nobody can be asked to make a pass."""
 
     @property
     def folder(self) -> Path:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import NotFoundError
-from penstock.files import Files
+from penstock.files import File, Files
 from penstock.log.checkpoint import load
-from penstock.log.segment import base_of, segment_path
+from penstock.log.swap import segment_files
 from penstock.record.batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -49,25 +49,25 @@ class Damage(NamedTuple):
     cause: str
 
 
-def segment_bases(files: Files, folder: Path) -> list[int]:
-    """The first offsets of all segments in a partition's folder."""
+def found_segments(files: Files, folder: Path) -> dict[int, Path]:
+    """All segments in a partition's folder, by their first offsets."""
     if not files.exists(folder):
         raise NotFoundError(f"read {folder}", "there is no such folder", "name a folder TOPIC-N")
-    bases = [base for name in files.list(folder) if (base := base_of(name)) is not None]
-    if not bases:
+    found = segment_files(files, folder)
+    if not found:
         raise NotFoundError(f"read {folder}", "it holds no segments", "name a folder TOPIC-N")
-    return bases
+    return found
 
 
 def scan(files: Files, folder: Path) -> Iterator[FoundBatch | Damage]:
     """Every batch and every damaged stretch of a partition, in order."""
-    bases = segment_bases(files, folder)
-    previous = expected = bases[0]
-    for base in bases:
+    segments = found_segments(files, folder)
+    previous = expected = next(iter(segments))
+    for base, path in segments.items():
         if base != expected and not _vouched(files, folder, previous, base):
             yield Damage(base, 0, 0, expected, base, "segments before it are missing")
         previous = expected = base
-        for found in _scan_segment(files, folder, base):
+        for found in _scan_segment(files.open(path), base):
             if isinstance(found, FoundBatch):
                 expected = found.header.last_offset + 1
             elif found.next_offset >= 0:
@@ -80,8 +80,7 @@ def _vouched(files: Files, folder: Path, base: int, following: int) -> bool:
     return checkpoint is not None and checkpoint.next_offset == following
 
 
-def _scan_segment(files: Files, folder: Path, base: int) -> Iterator[FoundBatch | Damage]:
-    file = files.open(segment_path(folder, base))
+def _scan_segment(file: File, base: int) -> Iterator[FoundBatch | Damage]:
     size = file.size()
     position, expected = 0, base
     while position < size:

@@ -5,7 +5,8 @@
     12  leader epoch       int32   patched on append, outside the checksum
     16  magic              int8    2
     17  checksum           uint32  CRC-32C of everything from byte 21 on
-    21  attributes         int16   bits 0-2 codec, 3 log-append time, 4 transactional, 5 control
+    21  attributes         int16   bits 0-2 codec, 3 log-append time, 4 transactional, 5 control,
+                           6 the base timestamp is the delete horizon
     23  last offset delta  int32
     27  base timestamp     int64
     35  max timestamp      int64
@@ -49,6 +50,7 @@ CODEC_MAX = 4
 APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
+HORIZON_FLAG = 0x40
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = Struct(">qi")

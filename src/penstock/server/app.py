@@ -27,6 +27,7 @@ from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
 from penstock.limits import CONNECTIONS_MAX, SWITCH_SECONDS
 from penstock.log.store import LogStore
+from penstock.server.cleaner import CleanerProcess
 from penstock.server.connection import Connection, Connections
 from penstock.server.threads import ColdThreads, SyncThread
 from penstock.server.turn import Turn
@@ -63,6 +64,7 @@ class Server:
         self._turn = Turn(loop.call_soon)
         self._sync_thread = SyncThread(loop, self._turn)
         self._cold_threads = ColdThreads(loop)
+        self._cleaner = CleanerProcess(loop)
         try:
             # The address first: a folder that was opened and not closed in order is checked again.
             await self._listen(loop)
@@ -91,6 +93,7 @@ class Server:
             defer=loop.call_soon,
             sync=self._sync_thread.sync if isinstance(self._files, OsFiles) else None,
             background=self._cold_threads.start,
+            compact=self._cleaner.start,
         )
         self.broker = Broker(store, self._clock, call_later=loop.call_later)
         self.broker.open()
@@ -154,6 +157,7 @@ class Server:
         for fetch in list(self._context.waiting_fetches):
             fetch.finish()
         self.broker.groups.stop()
+        await self._cleaner.stop()
         try:
             async with asyncio.timeout(_STOP_SECONDS_MAX):
                 await self._last_round()

@@ -185,7 +185,7 @@ class TestIncrementalAlter:
             ([("retention.ms", SET, "soon")], Code.INVALID_CONFIG),
             ([("retention.ms", APPEND, "1")], Code.INVALID_CONFIG),
             ([("no.such", SUBTRACT, "1")], Code.INVALID_CONFIG),
-            ([("cleanup.policy", APPEND, "compact")], Code.INVALID_CONFIG),
+            ([("cleanup.policy", APPEND, "shred")], Code.INVALID_CONFIG),
             ([("penstock.durability", SET, "memory")], Code.INVALID_CONFIG),
             ([("retention.ms", SET, None)], Code.INVALID_REQUEST),
             ([("cleanup.policy", APPEND, None)], Code.INVALID_REQUEST),
