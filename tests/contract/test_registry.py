@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tests.support.registry import CONTENT_TYPE, Rest, record
 from tests.support.serving import serving
 
@@ -151,6 +153,25 @@ def test_an_id_is_not_given_again_after_its_schema_has_gone(tmp_path: Path) -> N
         rest.delete("/subjects/t?permanent=true")
     with broker(tmp_path, http=True) as running:
         assert Rest(str(running.http)).register("t", '"string"').body == {"id": 4}
+
+
+def test_an_id_is_not_given_again_once_compaction_has_removed_every_trace() -> None:
+    with broker(http=True) as running:
+        rest = Rest(str(running.http))
+        for subject, text in (("s", '"int"'), ("gone", '"long"')):
+            rest.register(subject, text)
+        rest.delete("/subjects/gone")
+        rest.delete("/subjects/gone?permanent=true")
+        last = {json.dumps(key): value for key, value in records_of(running.bootstrap)}
+    with broker(http=True) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        for key, value in last.items():
+            if value is not None:
+                producer.produce("_schemas", json.dumps(value).encode(), key.encode())
+        assert producer.flush(30) == 0
+        rest = Rest(str(running.http))
+        assert rest.get("/subjects?deleted=true").body == ["s"]
+        assert rest.register("t", '"string"').body == {"id": 3}
 
 
 # -- references
@@ -400,6 +421,29 @@ def test_records_of_another_registry_count_at_once() -> None:
         assert producer.flush(30) == 0
         assert rest.get("/schemas/ids/41").body == {"schema": '"int"'}
         assert rest.register("t", '"long"').body == {"id": 42}
+
+
+def test_a_topic_that_somebody_else_made_forgets_nothing() -> None:
+    with broker(http=True) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        settings = {"retention.ms": "1000", "segment.ms": "1000", "compression.type": "zstd"}
+        made = admin.create_topics([NewTopic("_schemas", 1, 1, config=settings)])
+        made["_schemas"].result(30)
+        assert Rest(str(running.http)).register("s", A).body == {"id": 1}
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "_schemas")
+        found = admin.describe_configs([resource])[resource].result(30)
+        assert found["retention.ms"].value == "-1" or found["cleanup.policy"].value == "compact"
+        assert found["compression.type"].value == "zstd"
+
+
+def test_without_the_libraries(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("avro_schema", "json_schema", "protobuf_schema"):
+        monkeypatch.setitem(sys.modules, f"penstock.registry.{name}", None)
+    for kind in ("AVRO", "JSON", "PROTOBUF"):
+        answer = rest.register("s", "x", kind)
+        assert (answer.status, answer.code) == (501, 50101)
+        assert "pip install 'penstock[registry]'" in answer.body["message"]
+    assert rest.get("/subjects").body == []
 
 
 # -- restarts

@@ -89,6 +89,12 @@ def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
     """See kinds.Kind."""
     pool = DescriptorPool()
     texts = {name: other for name, other in references.items() if _descriptor(other) is None}
+    compiled = references.keys() - texts.keys()
+    if compiled and _descriptor(text) is None:
+        raise InvalidSchemaError(
+            f"Invalid schema: it is source and refers to {', '.join(sorted(compiled))}, which was "
+            "registered compiled; register that as source, or this one compiled"
+        )
     imported = [_built(pool, name, other, texts) for name, other in references.items()]
     return ProtobufSchema(text.strip(), _built(pool, "", text, texts), imported)
 

@@ -26,7 +26,8 @@ from penstock.registry.state import State
 
 NAME: Final = "_schemas"
 _COMPACTED: Final = {"cleanup.policy": "compact"}
-_KEPT: Final = {"retention.ms": "-1"}
+_KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_FOR_EVER: Final = (-1, -1)
 _log = logging.getLogger(__name__)
 
 
@@ -54,9 +55,19 @@ class SchemaTopic:
 
     def _current(self) -> Partition | None:
         try:
-            return self._broker.topic(NAME).partition(0)
+            topic = self._broker.topic(NAME)
         except UnknownTopicError:
             return None
+        self._keep(topic)
+        return topic.partition(0)
+
+    def _keep(self, topic: Topic) -> None:
+        """Whoever made the topic, a client that copied another registry perhaps: nothing gets old."""
+        log = topic.config.log
+        if log.delete_old_segments and (log.retention_ms, log.retention_bytes) != _FOR_EVER:
+            _log.warning("topic %s would have lost old schemas: its settings were changed", NAME)
+            wanted = {"retention.ms": "-1", "retention.bytes": "-1"} | _settings()
+            self._broker.configure(topic, topic.entry.config | wanted)
 
     def _take(self, partition: Partition) -> None:
         """Read the batch at the place where reading goes on."""

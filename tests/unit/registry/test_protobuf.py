@@ -204,6 +204,8 @@ def test_references() -> None:
     compiled = protobuf_schema.parse(references["shop/money.proto"], {}).formatted("serialized")
     both = protobuf_schema.parse(old.formatted("serialized"), {"shop/money.proto": compiled})
     assert both.identity == old.identity
+    with pytest.raises(InvalidSchemaError, match="was registered compiled"):
+        protobuf_schema.parse(text, {"shop/money.proto": compiled})
 
 
 @pytest.mark.parametrize(
