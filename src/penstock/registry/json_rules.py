@@ -41,22 +41,14 @@ class Place(NamedTuple):
         return Place(schema, self.resolver)
 
     def followed(self) -> Place:
-        """What it stands for: references followed, combinations of one replaced by that one."""
+        """What it stands for, if it only refers to another."""
         place = self
         for _ in range(100):  # references that only refer to each other have no meaning
             schema = place.schema
-            if not isinstance(schema, dict):
+            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
                 return place
-            if isinstance(schema.get("$ref"), str):
-                found = place.resolver.lookup(schema["$ref"])
-                place = Place(found.contents, found.resolver)
-                continue
-            rest = schema.keys() - _ANNOTATIONS
-            only = next(iter(rest)) if len(rest) == 1 else None
-            if only in _COMBINED and len(schema[only]) == 1:
-                place = place.at(schema[only][0])
-                continue
-            return place
+            found = place.resolver.lookup(schema["$ref"])
+            place = Place(found.contents, found.resolver)
         return place.at(True)
 
 
@@ -78,10 +70,36 @@ class Comparison:
             return
         before = self._above
         self._above = before | {pair}
-        was = {} if old.schema is True else old.schema
-        for rule in _RULES:
-            rule(self, old.at(was), new, path)
+        if old.schema is True:
+            old = old.at({})
+        if not self._taken_apart(old, new, path):
+            for rule, kind in _RULES:
+                if kind is None or kind in _types(old.schema):
+                    rule(self, old, new, path)
         self._above = before
+
+    def _taken_apart(self, old: Place, new: Place, path: str) -> bool:
+        """Compare part by part, where one of the two is nothing but a combination and one is none."""
+        before, after = _combination(old), _combination(new)
+        if before is not None and after is None and _is_pure(old.schema):
+            if before.criterion == "allOf":
+                # What all of them allow is allowed if one of them alone would be.
+                parts = [p for p in before.parts if self.allows(p, new, path)] or before.parts
+                self.compare(parts[0], new, path)
+            else:
+                for part in before.parts:
+                    self.compare(part, new, path)
+            return True
+        if before is None and after is not None and _is_pure(new.schema):
+            if len(after.parts) == 1:
+                self.compare(old, after.parts[0], path)
+                return True
+            if isinstance(old.schema.get("type"), list):
+                # Several types are another way to write anyOf.
+                parts = [old.at(old.schema | {"type": name}) for name in old.schema["type"]]
+                self.compare(old.at({"anyOf": [part.schema for part in parts]}), new, path)
+                return True
+        return False
 
     def allows(self, old: Place, new: Place, path: str) -> bool:
         """Whether a comparison finds nothing; what it finds is not kept."""
@@ -276,20 +294,21 @@ class Comparison:
 
 
 _Rule = Callable[[Comparison, Place, Place, str], None]
-_RULES: Final[tuple[_Rule, ...]] = (
-    Comparison._types,
-    Comparison._values,
-    Comparison._bounds,
-    Comparison._multiple_of,
-    Comparison._fixed,
-    Comparison._not,
-    Comparison._required,
-    Comparison._properties,
-    Comparison._additional_properties,
-    Comparison._dependencies,
-    Comparison._items,
-    Comparison._unique,
-    Comparison._combinations,
+# Each with the type that it is about, if it is about one: what was no object needs no properties.
+_RULES: Final[tuple[tuple[_Rule, str | None], ...]] = (
+    (Comparison._types, None),
+    (Comparison._values, None),
+    (Comparison._bounds, None),
+    (Comparison._multiple_of, None),
+    (Comparison._fixed, None),
+    (Comparison._not, None),
+    (Comparison._required, "object"),
+    (Comparison._properties, "object"),
+    (Comparison._additional_properties, "object"),
+    (Comparison._dependencies, "object"),
+    (Comparison._items, "array"),
+    (Comparison._unique, "array"),
+    (Comparison._combinations, None),
 )
 
 
@@ -309,6 +328,11 @@ def _combination(place: Place) -> Combination | None:
         if parts:
             return Combination(criterion, [place.at(part) for part in parts])
     return None
+
+
+def _is_pure(schema: dict[str, Any]) -> bool:
+    """Whether a combination says nothing beside it."""
+    return len(schema.keys() - _ANNOTATIONS) == 1
 
 
 def _may_become(before: Combination, after: Combination) -> bool:

@@ -213,7 +213,7 @@ CASES = [
         {"oneOf": [STRING]},
         {"oneOf": [NUMBER, STRING]},
         "",
-        "TYPE_CHANGED at #",
+        "SUM_TYPE_NARROWED at #",
     ),
     Case(
         "alternative removed",
@@ -245,6 +245,24 @@ CASES = [
     ),
     Case("single to alternatives", STRING, {"anyOf": [NUMBER, STRING]}, "", "TYPE_CHANGED at #"),
     Case("alternatives of one", {"oneOf": [STRING]}, STRING),
+    Case("all of one, any of one", {"allOf": [STRING]}, {"anyOf": [STRING]}),
+    Case("alternatives as types", {"anyOf": [STRING, NUMBER]}, {"type": ["string", "number"]}),
+    Case("nullable", {"type": ["null", "string"]}, {"anyOf": [{"type": "null"}, STRING]}),
+    Case(
+        "condition dropped",
+        {"allOf": [STRING, {"maxLength": 5}]},
+        {"allOf": [STRING]},
+        "",
+        "PRODUCT_TYPE_EXTENDED at #",
+    ),
+    Case(
+        "one condition kept", {"allOf": [STRING, {"maxLength": 5}]}, STRING, "", "TYPE_CHANGED at #"
+    ),
+    Case(
+        "recursive alternatives",
+        {"type": ["object", "null"], "properties": {"next": {"$ref": "#"}}},
+        {"anyOf": [{"type": "null"}, opened(next={"$ref": "#"})]},
+    ),
     # References.
     Case(
         "through a definition",
