@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,26 @@ def test_requests_that_do_not_wait_for_answers(raw: Raw) -> None:
     while data.count(b'{"status":"alive"}') < 3:
         data += raw.socket.recv(65536)
     assert data.count(b"HTTP/1.1 200") == 3
+
+
+def test_a_client_that_does_not_take_its_answers(running: RunningBroker, raw: Raw) -> None:
+    """It is read no further, and gets everything once it reads."""
+    assert running.http is not None
+    doc = "x" * 500_000
+    Rest(running.http).register("large", {"type": "fixed", "name": "F", "size": 1, "doc": doc})
+    asked = 40
+    raw.send(b"GET /schemas/ids/1 HTTP/1.1\r\nHost: x\r\n\r\n" * asked)
+    time.sleep(0.2)
+    assert Rest(running.http).get("/livez").status == 200
+    size, got = 0, b""
+    while got.count(b"HTTP/1.1 200") < asked or size < asked * len(doc):
+        more = raw.socket.recv(1 << 20)
+        assert more
+        size += len(more)
+        # Only the heads are kept.
+        got += more.replace(b"x" * 100, b"")
+    raw.send(GET)
+    assert raw.receive()[0] == 200
 
 
 def test_a_request_in_pieces(raw: Raw) -> None:

@@ -436,6 +436,17 @@ def test_a_topic_that_somebody_else_made_forgets_nothing() -> None:
         assert found["compression.type"].value == "zstd"
 
 
+def test_a_topic_that_was_deleted_is_made_again() -> None:
+    with broker(http=True) as running:
+        rest = Rest(str(running.http))
+        rest.register("s", A)
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.delete_topics(["_schemas"])["_schemas"].result(30)
+        assert rest.get("/subjects").body == []
+        assert rest.register("t", A).status == 200
+        assert rest.get("/subjects").body == ["t"]
+
+
 def test_without_the_libraries(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("avro_schema", "json_schema", "protobuf_schema"):
         monkeypatch.setitem(sys.modules, f"penstock.registry.{name}", None)

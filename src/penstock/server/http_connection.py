@@ -47,6 +47,7 @@ class HttpConnection(asyncio.Protocol):
         self._request: h11.Request | None = None
         self._body = bytearray()
         self._timer: asyncio.TimerHandle | None = None
+        self._unsent = False
         self.answering: asyncio.Task[None] | None = None
         """The answer that is being made."""
 
@@ -87,13 +88,19 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not take its answers: read no further requests of it."""
+        self._unsent = True
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """It does again."""
-        if self.answering is None and not self._transport.is_closing():
+        self._unsent = False
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not (self._unsent or self.answering or self._transport.is_closing()):
             self._transport.resume_reading()
+            self._advance()
 
     def close(self) -> None:
         """Send what was answered, and end."""
@@ -103,7 +110,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         try:
-            while self.answering is None and not self._transport.is_closing():
+            while not (self.answering or self._unsent or self._transport.is_closing()):
                 event = self._http.next_event()
                 if not isinstance(event, h11.Event):  # more is needed, or the answer comes first
                     self._encourage()
@@ -148,14 +155,12 @@ class HttpConnection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._respond(response)
-        if self._http.our_state is h11.MUST_CLOSE or self._connections.stopping:
+        if self._http.our_state is not h11.DONE or self._connections.stopping:
             self.close()
             return
         self._http.start_next_cycle()
         self._wait()
-        if self._transport.get_write_buffer_size() == 0:
-            self._transport.resume_reading()
-        self._advance()
+        self._read_on()
 
     def _refuse(self, error: HttpError) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
