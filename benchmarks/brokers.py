@@ -37,6 +37,7 @@ def running_penstock(folder: Path) -> Iterator[BrokerProcess]:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "penstock.log"
     command = [sys.executable, "-m", "penstock", "serve", "--kafka", "127.0.0.1:0"]
+    command += ["--http", "off"]
     command += ["--data", str(folder / "data")]
     with log.open("wb") as output:
         started = time.perf_counter()

@@ -46,7 +46,7 @@ class Broker:
         began = time.monotonic()
         command = [sys.executable, "-m", "penstock", "serve", "--data", str(self._data)]
         self._process = subprocess.Popen(
-            [*command, "--kafka", self._address], stdout=subprocess.PIPE, text=True
+            [*command, "--kafka", self._address, "--http", "off"], stdout=subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
         for line in self._process.stdout:

@@ -15,6 +15,7 @@ from typing import Final
 from penstock.errors import UsageError
 
 KAFKA_PORT: Final = 9092
+HTTP_PORT: Final = 8080
 _PORT_MAX: Final = 65_535
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 # What a listener is bound to in order to be reached on every interface; nobody can connect to it.
@@ -92,6 +93,7 @@ def _port(host: str, port: str, operation: str) -> int:
 
 
 DEFAULT_KAFKA_ADDRESS: Final = Address("127.0.0.1", KAFKA_PORT)
+DEFAULT_HTTP_ADDRESS: Final = Address("127.0.0.1", HTTP_PORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,10 @@ class ServeSettings:
     """Where Kafka clients connect."""
     advertise: Address | None = None
     """What clients are told to connect to; None for the address each of them reached."""
+    http: Address | None = None
+    """Where HTTP clients connect; None for nowhere."""
+    http_if_free: bool = False
+    """Do without HTTP if another program has its address: nobody asked for just that one."""
     insecure: bool = False
     """Serve addresses that other machines can reach, although nobody is asked who they are."""
 
@@ -113,12 +119,13 @@ class ServeSettings:
         Raises:
             UsageError: the settings contradict each other or would expose the data.
         """
-        if not (self.kafka.is_loopback or self.insecure):
-            raise UsageError(
-                f"cannot listen on {self.kafka}",
-                "other machines could read and write everything: there is no access control yet",
-                f"use 127.0.0.1:{self.kafka.port}, or add --insecure on a network you trust",
-            )
+        for address in (self.kafka, self.http):
+            if not (address is None or address.is_loopback or self.insecure):
+                raise UsageError(
+                    f"cannot listen on {address}",
+                    "other machines could read and write everything: there is no access control yet",
+                    f"use 127.0.0.1:{address.port}, or add --insecure on a network you trust",
+                )
         if self.advertise is None:
             return
         operation = f"cannot advertise {self.advertise}"

@@ -152,6 +152,15 @@ TRANSACTION_ID_EXPIRY_MS = 7 * 24 * 3600 * 1000
 # Kafka's offsets.retention.check.interval.ms.
 OFFSETS_CHECK_SECONDS = 600.0
 
+# -- HTTP
+
+# The largest request is a schema, which must fit a record of its topic (1 MiB); JSON may double it.
+HTTP_BODY_BYTES_MAX = 4 * MIB
+# A request must be whole within this time, and an idle connection is closed after it.
+HTTP_REQUEST_SECONDS_MAX = 60.0
+# Each may hold one request; descriptors are kept for partitions and Kafka's clients.
+HTTP_CONNECTIONS_MAX = 256
+
 assert FIRST_FRAME_BYTES_MAX < FRAME_BYTES_MAX
 assert BATCH_BYTES_MAX < DECOMPRESSED_BYTES_MAX, "what is stored plain can be stored packed"
 assert RECEIVE_BUFFER_BYTES_MIN < RECEIVE_BUFFER_BYTES_KEPT < LARGE_FRAME_BYTES_TOTAL

@@ -55,7 +55,7 @@ def running_penstock(folder: Path) -> Iterator[Broker]:
     """`penstock serve` on a free port; it must stop cleanly when asked to."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "penstock", "serve"]
-    command += ["--data", str(folder / "data"), "--kafka", "127.0.0.1:0"]
+    command += ["--data", str(folder / "data"), "--kafka", "127.0.0.1:0", "--http", "off"]
     errors = folder / "stderr.log"
     with errors.open("wb") as output:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True)

@@ -376,7 +376,7 @@ def address() -> str:
 
 @contextlib.contextmanager
 def serve(folder: Path, address: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [*PENSTOCK, "serve", "--data", str(folder), "--kafka", address]
+    command = [*PENSTOCK, "serve", "--data", str(folder), "--kafka", address, "--http", "off"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None

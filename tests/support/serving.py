@@ -33,7 +33,8 @@ class Serving:
 
     def __init__(self, data: Path, errors: Path, *options: str, kafka: str = "127.0.0.1:0") -> None:
         command = [sys.executable, "-m", "penstock", "serve"]
-        command += ["--data", str(data), "--kafka", kafka, *options]
+        # The default HTTP port may be taken or not: it would make tests depend on one another.
+        command += ["--data", str(data), "--kafka", kafka, "--http", "off", *options]
         self._errors = errors
         self._errors_from = errors.stat().st_size if errors.exists() else 0
         with errors.open("ab") as stderr:
@@ -51,8 +52,14 @@ class Serving:
     @property
     def bootstrap(self) -> str:
         """Where it listens; known once it is ready."""
-        (address,) = (line.split()[-1] for line in self.lines if "listening" in line)
+        (address,) = (line.split()[-1] for line in self.lines if "kafka listening" in line)
         return address
+
+    @property
+    def http(self) -> str:
+        """The URL of its HTTP port; known once it is ready."""
+        (address,) = (line.split()[-1] for line in self.lines if "http listening" in line)
+        return f"http://{address}"
 
     def wait_ready(self) -> Serving:
         """Read what it prints until it says that it is ready."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from penstock.config import Address
 
 EXAMPLES: Final = (
     "\b\n"
@@ -13,6 +16,7 @@ EXAMPLES: Final = (
     "  penstock serve --data ./data\n"
     "  penstock serve --data ./data --kafka 127.0.0.1:0     any free port\n"
     "  penstock serve --data ./data --kafka [::1]:9092      IPv6\n"
+    "  penstock serve --data ./data --http off              no schema registry\n"
     "  penstock serve --data ./data --kafka 0.0.0.0:9092 --insecure \\\n"
     "      --advertise logs.example.org:9092                reached from elsewhere"
 )
@@ -36,6 +40,15 @@ def serve(
             help="Where Kafka clients connect; port 0 picks a free one.",
         ),
     ] = "127.0.0.1:9092",
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT|off",
+            envvar="PENSTOCK_HTTP",
+            help="Where HTTP clients connect: the schema registry, /livez and /readyz.  "
+            "[default: 127.0.0.1:8080, or off if that is taken]",
+        ),
+    ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(
@@ -58,12 +71,14 @@ def serve(
     Prints a line for each address it listens on, then `ready`. A second start on the same folder
     goes on where the first stopped.
     """
-    from penstock.config import Address, ServeSettings  # noqa: PLC0415 -- keeps --help fast
+    from penstock.config import DEFAULT_HTTP_ADDRESS, Address, ServeSettings  # noqa: PLC0415 -- keeps --help fast
 
     settings = ServeSettings(
         data=data,
         kafka=Address.parse(kafka),
         advertise=Address.parse(advertise) if advertise else None,
+        http=DEFAULT_HTTP_ADDRESS if http is None else _address_or_off(http),
+        http_if_free=http is None,
         insecure=insecure,
     )
     settings.validate()
@@ -71,3 +86,9 @@ def serve(
     from penstock.server.app import serve as run_server  # noqa: PLC0415
 
     run_server(settings)
+
+
+def _address_or_off(text: str) -> Address | None:
+    from penstock.config import Address  # noqa: PLC0415 -- keeps --help fast
+
+    return None if text == "off" else Address.parse(text)

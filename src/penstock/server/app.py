@@ -7,7 +7,6 @@ the connections, then write checkpoints and the mark of an orderly stop.
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import logging
 import resource
@@ -20,7 +19,7 @@ from random import SystemRandom
 from penstock.broker.broker import Broker
 from penstock.clock import Clock, SystemClock
 from penstock.config import Address, ServeSettings
-from penstock.errors import ConflictError, UsageError
+from penstock.errors import UsageError
 from penstock.files import Files, FolderLock, OsFiles
 from penstock.kafka.call import Context
 from penstock.kafka.dispatcher import Dispatcher
@@ -29,6 +28,8 @@ from penstock.limits import CONNECTIONS_MAX, SWITCH_SECONDS
 from penstock.log.store import LogStore
 from penstock.server.cleaner import CleanerProcess
 from penstock.server.connection import Connection, Connections
+from penstock.server.http_listener import HttpListener
+from penstock.server.listening import cannot_listen
 from penstock.server.threads import ColdThreads, SyncThread
 from penstock.server.turn import Turn
 
@@ -51,6 +52,8 @@ class Server:
         self._files = files or OsFiles()
         self._timers: list[asyncio.TimerHandle] = []
         self.listening: list[Address] = []
+        """Where Kafka clients connect."""
+        self.http = HttpListener(settings)
 
     async def start(self) -> None:
         """Open the data folder and listen.
@@ -69,11 +72,14 @@ class Server:
             # The address first: a folder that was opened and not closed in order is checked again.
             await self._listen(loop)
             try:
+                await self.http.listen(loop)
                 self._open_log(loop, data)
                 self._build_handlers(loop)
                 await self._listener.start_serving()
+                await self.http.start_serving(self.broker, self._clock)
             except BaseException:
                 self._listener.close()
+                self.http.close()
                 await self._listener.wait_closed()
                 raise
         except BaseException:
@@ -127,7 +133,7 @@ class Server:
                 start_serving=False,
             )
         except OSError as error:
-            raise _cannot_listen(address, error) from error
+            raise cannot_listen(address, "--kafka", error) from error
         names = [socket.getsockname() for socket in self._listener.sockets]
         self.listening = [Address(name[0], name[1]) for name in names]
 
@@ -150,6 +156,7 @@ class Server:
         connections = self._connections
         connections.stopping = True
         self._listener.close()
+        self.http.close()
         for timer in self._timers:
             timer.cancel()
         for connection in list(connections.open):
@@ -160,6 +167,7 @@ class Server:
         await self._cleaner.stop()
         try:
             async with asyncio.timeout(_STOP_SECONDS_MAX):
+                await self.http.stop(_STOP_SECONDS_MAX)
                 await self._last_round()
                 await connections.wait_until(lambda: all(c.idle for c in connections.open))
                 for connection in list(connections.open):
@@ -203,6 +211,8 @@ async def _serve(settings: ServeSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     for address in server.listening:
         _say(f"kafka listening on {address}")
+    for line in server.http.report():
+        _say(line)
     _say("ready")
     await stop.wait()
     _say("stopping")
@@ -250,17 +260,6 @@ def _lock(data: Path) -> FolderLock:
             f"cannot open data folder {data}", str(error), "choose another folder with --data"
         ) from error
     return FolderLock(data / "lock")
-
-
-def _cannot_listen(address: Address, error: OSError) -> ConflictError | UsageError:
-    operation = f"cannot listen on {address}"
-    if error.errno == errno.EADDRINUSE:
-        return ConflictError(
-            operation,
-            "another program does",
-            "stop it, or choose another address with --kafka (port 0 picks a free one)",
-        )
-    return UsageError(operation, str(error), "choose another address with --kafka")
 
 
 def _say(line: str) -> None:

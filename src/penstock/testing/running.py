@@ -22,37 +22,45 @@ class RunningBroker:
     """For `bootstrap.servers`."""
     data: Path
     """Its data folder."""
+    http: str | None = None
+    """The URL of its HTTP port, for `schema.registry.url`; None unless it was asked for."""
 
 
 @contextmanager
-def broker(data: Path | None = None) -> Iterator[RunningBroker]:
+def broker(data: Path | None = None, *, http: bool = False) -> Iterator[RunningBroker]:
     """Run a broker for the length of a with block.
 
     Args:
         data: where it keeps its data; by default a folder that is removed afterwards. Give the same
             folder to a second broker to see what a restart finds.
+        http: also serve HTTP, with the schema registry.
     """
     if data is not None:
-        with _running(data) as running:
+        with _running(data, http) as running:
             yield running
         return
     with (
         tempfile.TemporaryDirectory(prefix="penstock-") as folder,
-        _running(Path(folder)) as running,
+        _running(Path(folder), http) as running,
     ):
         yield running
 
 
 @contextmanager
-def _running(data: Path) -> Iterator[RunningBroker]:
+def _running(data: Path, http: bool) -> Iterator[RunningBroker]:
     loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="penstock-broker", daemon=True)
     thread.start()
-    server = Server(ServeSettings(data=data, kafka=Address("127.0.0.1", 0)))
+    free = Address("127.0.0.1", 0)
+    server = Server(ServeSettings(data=data, kafka=free, http=free if http else None))
     try:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result()
         try:
-            yield RunningBroker(bootstrap=str(server.listening[0]), data=data)
+            yield RunningBroker(
+                bootstrap=str(server.listening[0]),
+                data=data,
+                http=f"http://{server.http.listening[0]}" if http else None,
+            )
         finally:
             asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
     finally:
