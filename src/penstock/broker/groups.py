@@ -25,7 +25,8 @@ from penstock.broker.group_errors import (
     UnknownMemberError,
 )
 from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, SyncAnswer
-from penstock.broker.offsets import CommittedOffsets, Done
+from penstock.broker.journaling import Done
+from penstock.broker.offsets import CommittedOffsets
 from penstock.broker.timers import CallLater
 from penstock.broker.topic_directory import TopicDirectory
 from penstock.clock import Clock

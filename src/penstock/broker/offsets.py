@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from uuid import UUID
 
+from penstock.broker.journaling import Done, write
 from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.limits import OFFSETS_RETENTION_MINUTES
@@ -20,7 +21,6 @@ from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
 _RETENTION_MS = OFFSETS_RETENTION_MINUTES * 60_000
-Done = Callable[[StorageError | None], None]
 
 
 class CommittedOffsets:
@@ -125,19 +125,9 @@ class CommittedOffsets:
             self.remove(group, old, lambda _: None)
 
     def _write(self, change: Change, apply: Callable[[], object], done: Done) -> None:
-        def settled() -> None:
-            if change.durable:
+        def settled(error: StorageError | None) -> None:
+            if error is None:
                 apply()
-                done(None)
-            else:
-                done(
-                    StorageError(
-                        "commit offsets",
-                        "they were not made durable",
-                        "see the broker's log, and try again",
-                    )
-                )
+            done(error)
 
-        self._journal.queue(change)
-        self._commit.metadata_changed(self._journal.write)
-        self._commit.after(settled)
+        write(self._journal, self._commit, change, "commit offsets", settled)

@@ -17,6 +17,7 @@ from functools import partial
 
 from penstock.broker.appending import Appender
 from penstock.broker.groups import Groups
+from penstock.broker.journaling import Done, write
 from penstock.broker.timers import CallLater
 from penstock.broker.transaction import NO_PRODUCER, Ended, Producer, State, Transaction
 from penstock.broker.transaction_errors import (
@@ -42,7 +43,6 @@ _EPOCH_MAX = 32_766  # the largest that can still be raised once, to fence
 _RETRY_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
-Done = Callable[[PenstockError | None], None]
 ProducerDone = Callable[[PenstockError | None, Producer], None]
 FindPartition = Callable[[PartitionId], Partition | None]
 
@@ -497,23 +497,7 @@ class Transactions:
                 self._write(journal_of.expired(transaction.name), lambda _: None)
 
     def _write(self, line: dict[str, object], done: Done) -> None:
-        change = Change(line)
-
-        def settled() -> None:
-            if change.durable:
-                done(None)
-            else:
-                done(
-                    StorageError(
-                        "change a transaction",
-                        "it was not made durable",
-                        "see the broker's log, and try again",
-                    )
-                )
-
-        self._journal.queue(change)
-        self._commit.metadata_changed(self._journal.write)
-        self._commit.after(settled)
+        write(self._journal, self._commit, Change(line), "change a transaction", done)
 
 
 def _fenced(transaction: Transaction, producer: Producer) -> FencedError:

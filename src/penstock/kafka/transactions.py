@@ -20,9 +20,9 @@ from kafka.protocol.producer import (
 from penstock.broker.errors import UnknownTopicError
 from penstock.broker.group_errors import InvalidRegexError
 from penstock.broker.group_member import Identity
+from penstock.broker.journaling import Done
 from penstock.broker.topic_directory import compile_pattern
 from penstock.broker.transaction import Producer, State, Transaction
-from penstock.broker.transactions import Done
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code

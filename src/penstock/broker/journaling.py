@@ -1,0 +1,28 @@
+"""Writing to the journal of offsets, with word of what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.errors import StorageError
+from penstock.log.commit import GroupCommit
+from penstock.log.offsets import Change, OffsetsJournal
+
+Done = Callable[[StorageError | None], None]
+
+
+def write(
+    journal: OffsetsJournal, commit: GroupCommit, change: Change, operation: str, done: Done
+) -> None:
+    """Write a change with the next commit round; done is called after it, with what went wrong."""
+
+    def settled() -> None:
+        if change.durable:
+            done(None)
+        else:
+            cause = "it was not made durable"
+            done(StorageError(operation, cause, "see the broker's log, and try again"))
+
+    journal.queue(change)
+    commit.metadata_changed(journal.write)
+    commit.after(settled)
