@@ -20,7 +20,7 @@ cdef class ProducerTable:
     cdef object _producers
     cdef long long _newest_timestamp
     cdef dict _open
-    cdef list _ending
+    cdef readonly list _ending
     cdef list _aborted
 
     @cython.locals(producer=Producer, first=cython.longlong, last=cython.longlong)

@@ -15,6 +15,7 @@ This module may run compiled (setup.py), with the C types that stand in producer
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from struct import Struct
 from typing import NamedTuple
@@ -30,6 +31,7 @@ _PRODUCER_V1 = Struct(">qhqB")
 _BATCH = Struct(">iiq")
 _ABORTED = Struct(">qqq")
 NO_TRANSACTION = -1
+_ENDING_KEPT = 100
 _SEQUENCE_MAX = 2**31 - 1
 # Kafka's producer.id.expiration.ms.
 _EXPIRY_MS = 24 * 3600 * 1000
@@ -167,7 +169,9 @@ class ProducerTable:
 
     def aborted_between(self, start: int, end: int) -> list[Aborted]:
         """The aborted transactions that have records from start on and below end."""
-        return [a for a in self._aborted if a.marker_offset >= start and a.first_offset < end]
+        # They stand in the order of their markers, and nearly every reader is near the end.
+        first = bisect_left(self._aborted, start, key=_marker_offset)
+        return [aborted for aborted in self._aborted[first:] if aborted.first_offset < end]
 
     def forget_aborted(self, start: int) -> None:
         """Records below start are gone, and so need not be hidden."""
@@ -222,6 +226,10 @@ class ProducerTable:
         producer.transaction_start = NO_TRANSACTION
         del self._open[header.producer_id]
         self._ending.append((base_offset, start))
+        if len(self._ending) > _ENDING_KEPT:
+            # Nobody has asked for long: the two oldest count as one, which ends with the later.
+            (_, older), (marker, newer) = self._ending[:2]
+            self._ending[:2] = [(marker, min(older, newer))]
         if not commit:
             self._aborted.append(Aborted(header.producer_id, start, base_offset))
 
@@ -293,6 +301,10 @@ class ProducerTable:
         ]
         for producer_id in silent:
             del self._producers[producer_id]
+
+
+def _marker_offset(aborted: Aborted) -> int:
+    return aborted.marker_offset
 
 
 def sequence_after(sequence: int, count: int) -> int:
