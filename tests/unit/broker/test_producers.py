@@ -72,5 +72,5 @@ def test_many_that_nobody_reads_take_no_memory_and_hide_nothing() -> None:
     for number in range(10_000):
         write(table, 2 * number)
         end(table, 2 * number + 1)
-    assert len(table._ending) <= 101  # noqa: SLF001
+    assert len(table._ending) <= 101
     assert table.last_stable_offset(20_000) == 20_000
