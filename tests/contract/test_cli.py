@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from tests.clients.brokers import RUNNERS, Broker
+from tests.clients.brokers import Broker
 from tests.support.commands import PENSTOCK, Commands
 
 from penstock.client.connection import admin, library
@@ -22,20 +22,6 @@ from penstock.client.connection import admin, library
 SECONDS_MAX = 60.0
 # Larger than what a client fetches ahead, so that a reader can be overtaken.
 READ_AHEAD_BYTES = 8_000_000
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("penstock", id="on-penstock"),
-        pytest.param("kafka", id="on-kafka", marks=pytest.mark.compat),
-    ],
-)
-def broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    with RUNNERS[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
 
 
 @pytest.fixture

@@ -14,27 +14,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from tests.clients.brokers import RUNNERS, Broker
+from tests.clients.brokers import Broker
 from tests.support.commands import Commands
 
 from penstock.client.connection import admin, library
 
 SECONDS_MAX = 60.0
 CONSUMER_GROUP_HEARTBEAT = 68
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("penstock", id="on-penstock"),
-        pytest.param("kafka", id="on-kafka", marks=pytest.mark.compat),
-    ],
-)
-def broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    with RUNNERS[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
 
 
 @pytest.fixture

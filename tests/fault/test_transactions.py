@@ -67,7 +67,9 @@ class History:
                 sequences[name] += 1
             offset = {places["a"].identity: Committed(number + 1, -1, "", NOW)}
             answers.clear()
-            transactions.hold_offsets(NAME, producer, GROUP, offset, answers.append)
+            transactions.hold_offsets(
+                NAME, producer, GROUP, offset, answers.append, begins=self.new_epochs
+            )
             log.commit_until(answers)
             self.asked.append(number)
             producer = self.end(log, producer, number)

@@ -280,14 +280,33 @@ class Transactions:
         self._write(journal_of.enlisted(name, partitions), done)
 
     def hold_offsets(
-        self, name: str, producer: Producer, group: str, offsets: Offsets, done: Done
+        self,
+        name: str,
+        producer: Producer,
+        group: str,
+        offsets: Offsets,
+        done: Done,
+        *,
+        begins: bool,
     ) -> None:
         """Commit a group's offsets if the transaction commits; done when that is durable.
+
+        Args:
+            name: the transactional id.
+            producer: who asks.
+            group: whose offsets.
+            offsets: what to commit.
+            done: called in the end, or never if this raises.
+            begins: whether this may open the transaction, as in the newer protocol.
 
         Raises:
             TransactionError, DiskFullError: nothing was done.
         """
         transaction = self._open_for(name, producer)
+        if transaction.state is State.EMPTY and not begins:
+            raise InvalidTransactionStateError(
+                f"commit offsets in a transaction of {name}", "none is open", "begin one first"
+            )
         self._space.check(100 * len(offsets))
         self._begin_with_alarm(transaction)
         kind = self._groups.kind(group)
@@ -309,23 +328,6 @@ class Transactions:
         if transaction.producer.epoch != producer.epoch:
             raise _fenced(transaction, producer)
         return transaction
-
-    @staticmethod
-    def refuse_unopened(transaction: Transaction) -> None:
-        """In the older protocol a transaction is opened before anything is put into it.
-
-        Raises:
-            InvalidTransactionStateError, ConcurrentTransactionError: always.
-        """
-        if transaction.state is State.DECIDING:
-            raise _concurrent(transaction)
-        raise InvalidTransactionStateError(
-            f"use transactional id {transaction.name}", "no transaction is open", "begin one first"
-        )
-
-    def now_ms(self) -> int:
-        """The time by which transactions are measured."""
-        return self._clock.wall_ms()
 
     def _open_for(self, name: str, producer: Producer) -> Transaction:
         transaction = self.check(name, producer)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from penstock.cli import output
-from penstock.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format, Json, Output, wants_json
+from penstock.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    Format,
+    Json,
+    Output,
+    Yes,
+    check_can_ask,
+    wants_json,
+)
 from penstock.clock import SystemClock
 from penstock.errors import UsageError
 
@@ -219,9 +227,7 @@ def copy(
 @app.command("delete", epilog=_DELETE_EXAMPLES)
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of the groups.")],
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")
-    ] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Delete groups without members, with the offsets that they committed.
@@ -231,9 +237,7 @@ def delete(
     from penstock.client import groups  # noqa: PLC0415 -- keeps --help fast
 
     if not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            cause = "the offsets would be lost, and there is no terminal to ask on"
-            raise UsageError(f"cannot delete {', '.join(names)}", cause, "add --yes")
+        check_can_ask(f"cannot delete {', '.join(names)}", "the offsets would be lost")
         for name in names:
             typer.confirm(f"delete group {name} and its offsets?", abort=True, err=True)
     groups.delete_groups(bootstrap, names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final
@@ -30,6 +31,9 @@ Bootstrap = Annotated[
         help="Broker to connect to: Penstock or any other Kafka broker.",
     ),
 ]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")
+]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
 Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 
@@ -37,6 +41,16 @@ Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")
 def wants_json(output: Format, json: bool) -> bool:
     """Whether either way of asking for JSON was used."""
     return json or output is Format.JSON
+
+
+def check_can_ask(operation: str, risk: str) -> None:
+    """Pass where a person can be asked before something is done for good.
+
+    Raises:
+        UsageError: nobody is there.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(operation, f"{risk}, and there is no terminal to ask on", "add --yes")
 
 
 def parse_pairs(option: str, texts: Iterable[str]) -> list[tuple[str, str]]:

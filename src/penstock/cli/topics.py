@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,6 +13,8 @@ from penstock.cli.options import (
     Format,
     Json,
     Output,
+    Yes,
+    check_can_ask,
     parse_pairs,
     wants_json,
 )
@@ -115,9 +116,7 @@ def create(
 @app.command("delete", epilog=_DELETE_EXAMPLES)
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the topics.")],
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")
-    ] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Delete topics with everything in them.
@@ -127,9 +126,7 @@ def delete(
     from penstock.client import topics  # noqa: PLC0415 -- keeps --help fast
 
     if not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            cause = "it cannot be undone, and there is no terminal to ask on"
-            raise UsageError(f"cannot delete {', '.join(names)}", cause, "add --yes")
+        check_can_ask(f"cannot delete {', '.join(names)}", "it cannot be undone")
         for name in names:
             _confirm(topics.describe_topic(bootstrap, name))
     topics.delete_topics(bootstrap, names)

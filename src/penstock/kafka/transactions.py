@@ -32,15 +32,16 @@ from penstock.log.committed import Offsets
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message
 
-# From these versions on a client knows that a newer producer has taken over from it.
-_FENCED_FROM: Final = {"AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
+# From this version of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn on a client knows that a newer
+# producer has taken over from it.
+_FENCED_FROM = 2
 _NEW_EPOCH_FROM = 5
 _ANYONE = Identity("", None)
 
 
-def _code(outcome: Outcome, call: Call, name: str) -> Code:
+def _code(outcome: Outcome, call: Call) -> Code:
     """What is answered in a version of the request."""
-    if outcome.code is Code.PRODUCER_FENCED and call.version < _FENCED_FROM[name]:
+    if outcome.code is Code.PRODUCER_FENCED and call.version < _FENCED_FROM:
         return Code.INVALID_PRODUCER_EPOCH
     return outcome.code
 
@@ -58,7 +59,7 @@ def add_partitions_to_txn(call: Call, request: Message) -> Message | None:
             found[topic.name, number] = _known(call, topic.name, number)
 
     def answer(outcome: Outcome) -> Message:
-        code = _code(outcome, call, "AddPartitionsToTxn")
+        code = _code(outcome, call)
         return _added({key: code for key in found})
 
     if None in found.values():
@@ -108,7 +109,7 @@ def add_offsets_to_txn(call: Call, request: Message) -> Message | None:
     """Open the transaction for a group's offsets, which come with TxnOffsetCommit."""
 
     def answer(outcome: Outcome) -> Message:
-        return AddOffsetsToTxnResponse(error_code=_code(outcome, call, "AddOffsetsToTxn"))
+        return AddOffsetsToTxnResponse(error_code=_code(outcome, call))
 
     def settle(error: PenstockError | None) -> None:
         call.reply(answer(DONE if error is None else failure(error)))
@@ -129,7 +130,7 @@ def end_txn(call: Call, request: Message) -> Message | None:
     """Commit or abort; from version 5 on the producer is told the epoch to go on with."""
 
     def answer(outcome: Outcome, producer: Producer) -> Message:
-        response = EndTxnResponse(error_code=_code(outcome, call, "EndTxn"))
+        response = EndTxnResponse(error_code=_code(outcome, call))
         if call.version >= _NEW_EPOCH_FROM and outcome.ok:
             response.producer_id, response.producer_epoch = producer
         return response
@@ -191,9 +192,6 @@ def _take(call: Call, topic: Message, wanted: Message, offsets: Offsets) -> None
 def _check_and_hold(call: Call, request: Message, offsets: Offsets, settle: Done) -> None:
     broker = call.context.broker
     producer = Producer(request.producer_id, request.producer_epoch)
-    transaction = broker.transactions.check(request.transactional_id, producer)
-    if call.version < _NEW_EPOCH_FROM and transaction.state is not State.OPEN:
-        broker.transactions.refuse_unopened(transaction)
     if call.version >= 3:
         who = Identity(request.member_id, request.group_instance_id)
         # A producer that names no member commits as one without a group.
@@ -201,7 +199,12 @@ def _check_and_hold(call: Call, request: Message, offsets: Offsets, settle: Done
             broker.groups.check_commit(request.group_id, who, request.generation_id)
     if offsets:
         broker.transactions.hold_offsets(
-            request.transactional_id, producer, request.group_id, offsets, settle
+            request.transactional_id,
+            producer,
+            request.group_id,
+            offsets,
+            settle,
+            begins=call.version >= _NEW_EPOCH_FROM,
         )
 
 
@@ -287,7 +290,7 @@ def list_transactions(call: Call, request: Message) -> Message:
     except InvalidRegexError as error:
         return ListTransactionsResponse(error_code=failure(error).code)
     duration: int = request.duration_filter if call.version >= 1 else -1
-    now = call.context.broker.transactions.now_ms()
+    now = call.context.clock.wall_ms()
     message = ListTransactionsResponse.TransactionState
     return ListTransactionsResponse(
         error_code=Code.NONE,
