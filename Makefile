@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml setup.py $(COMPILED)
 	  { echo "could not create a virtual environment (Debian: apt-get install python3-venv)"; exit 1; }
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1' 'setuptools>=77' wheel cython
 	@rm -f src/penstock/*.so src/penstock/*/*.so
-	$(BIN)/python -m pip install -q --no-build-isolation --group lint --group test -e '.[registry]'
+	$(BIN)/python -m pip install -q --no-build-isolation --group lint --group test -e '.[registry,spark]'
 	@touch $@
 
 demo: $(STAMP) ## Start a broker, stream a visible workload through it, show what happened
@@ -39,7 +39,7 @@ test: $(STAMP) ## Unit and contract tests and one smoke per client
 compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka
 	$(BIN)/python -m tools.clients
 	$(BIN)/python -m tools.kafka install
-	$(BIN)/python -m pytest tests/clients tests/contract/test_cli.py tests/contract/test_cli_groups.py -v --timeout 600
+	$(BIN)/python -m pytest tests/clients tests/spark tests/contract/test_cli.py tests/contract/test_cli_groups.py -v --timeout 600
 
 fault-log: $(STAMP) ## Crash, power-loss, corruption and kill -9 tests of the log
 	$(BIN)/python -m pytest tests/fault --ignore tests/fault/test_exactly_once.py -v --timeout 3600

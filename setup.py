@@ -25,6 +25,7 @@ COMPILED = (
     "penstock.log.reading",
     "penstock.log.segment",
     "penstock.record.batch",
+    "penstock.record.columns",
     "penstock.record.decode",
     "penstock.record.spans",
     "penstock.server.connection",

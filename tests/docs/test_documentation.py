@@ -13,7 +13,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-RUN = [ROOT / "README.md", ROOT / "docs/guide/testing.md", ROOT / "docs/guide/once.md"]
+RUN = [
+    ROOT / "README.md",
+    ROOT / "docs/guide/testing.md",
+    ROOT / "docs/guide/once.md",
+    ROOT / "docs/guide/spark.md",
+]
 
 
 def name(path: Path) -> str:

@@ -41,6 +41,15 @@ def decode(buffer: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
     """
     header = checked(buffer)
     data = decompress(header.codec, memoryview(buffer)[HEADER_BYTES : header.size], limit)
+    return records_of(header, data)
+
+
+def records_of(header: BatchHeader, data: bytes) -> list[Record]:
+    """The records of a batch whose bytes are unpacked.
+
+    Raises:
+        InvalidBatchError: a record in it is malformed.
+    """
     try:
         return _records(header, data)
     except (IndexError, UnicodeDecodeError) as error:

@@ -2,6 +2,9 @@
 cimport cython
 
 
+cdef unsigned long long _64_BITS
+
+
 cdef class Span:
     cdef public Py_ssize_t start
     cdef public Py_ssize_t end
@@ -12,7 +15,7 @@ cdef class Span:
     cdef public bint has_value
 
 
-cdef class _Cursor:
+cdef class Cursor:
     cdef bytes data
     cdef Py_ssize_t position
 
@@ -23,7 +26,9 @@ cdef class _Cursor:
     cdef long long varint(self) except? -2
     @cython.locals(length=cython.longlong, start=Py_ssize_t)
     cdef bytes field(self, Py_ssize_t end)
+    @cython.locals(start=Py_ssize_t)
+    cdef Py_ssize_t skip(self, long long length, Py_ssize_t end) except -1
 
 
-@cython.locals(cursor=_Cursor, span=Span, length=cython.longlong, end=cython.longlong)
+@cython.locals(cursor=Cursor, span=Span, length=cython.longlong, end=cython.longlong)
 cpdef list spans(bytes data, long long count)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from penstock.record.batch import InvalidBatchError
 
+_64_BITS = 0xFFFFFFFFFFFFFFFF
+
 
 class Span:
     """One record's place."""
@@ -25,8 +27,8 @@ class Span:
         self.has_value = False
 
 
-class _Cursor:
-    """A position in the records of a batch."""
+class Cursor:
+    """A position in the records of a batch. For the modules that go over records."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -45,7 +47,7 @@ class _Cursor:
             byte = data[position]
             position += 1
             # Ten bytes hold 70 bits; what is above 64 is nothing that a writer can mean.
-            raw |= ((byte & 0x7F) << shift) & 0xFFFFFFFFFFFFFFFF
+            raw |= ((byte & 0x7F) << shift) & _64_BITS
             if byte < 0x80:
                 break
             shift += 7
@@ -56,13 +58,17 @@ class _Cursor:
     def field(self, end: int) -> bytes | None:
         """The bytes of a field that is preceded by its length; None for null."""
         length = self.varint()
-        if length == -1:
-            return None
+        start = self.skip(length, end)
+        return None if length == -1 else self.data[start : self.position]
+
+    def skip(self, length: int, end: int) -> int:
+        """Go over a field of so many bytes, or -1 for null; where it starts."""
         start = self.position
-        if length < 0 or length > end - start:
+        if length < -1 or length > end - start:
             raise _malformed(f"field of {length} bytes does not fit")
-        self.position = start + length
-        return self.data[start : start + length]
+        if length > 0:
+            self.position = start + length
+        return start
 
 
 def spans(data: bytes, count: int) -> list[Span]:
@@ -71,7 +77,7 @@ def spans(data: bytes, count: int) -> list[Span]:
     Raises:
         InvalidBatchError: there are not count records, or what stands there is no record.
     """
-    cursor = _Cursor(data)
+    cursor = Cursor(data)
     found: list[Span] = []
     for _ in range(count):
         span = Span()

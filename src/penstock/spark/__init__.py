@@ -1,0 +1,11 @@
+"""Stream processing on Apache Spark: topics as DataFrames.
+
+What is here reaches the log over the Kafka protocol only, so that the same program runs against
+Penstock or a Kafka cluster, and on this machine or a Spark cluster. Needs the extra `spark`.
+"""
+
+from penstock.spark.reading import read, read_stream
+from penstock.spark.session import session
+from penstock.spark.source import PenstockSource
+
+__all__ = ["PenstockSource", "read", "read_stream", "session"]

@@ -1,0 +1,83 @@
+"""Reads one range of offsets in a task: fetch, unpack, make columns. The next fetch runs meanwhile."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from penstock.client.batches import Batches, OpenBatch
+from penstock.client.cluster import EARLIEST, Cluster, Fetched, OutOfRangeError, Place
+from penstock.errors import UnavailableError
+from penstock.spark.columns import RowPlan
+from penstock.spark.options import READ, SourceOptions
+from penstock.spark.positions import lost
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FETCH_BYTES: Final = 8 << 20
+_WAIT_MS: Final = 500
+_SILENCE_SECONDS_MAX: Final = 30.0
+
+
+@functools.cache
+def _cluster(bootstrap: str, committed: bool) -> Cluster:
+    """One for the whole life of a worker, which Spark uses for many tasks one after the other."""
+    return Cluster(bootstrap, READ, committed=committed)
+
+
+def read_range(
+    options: SourceOptions, rows: RowPlan, place: Place, start: int, end: int
+) -> Iterator[pa.RecordBatch]:
+    """The records of a partition from start up to, but not including, end.
+
+    Raises:
+        DataLossError: some of them are gone, and the user does not want to go on.
+        UnavailableError: the cluster stopped to answer.
+    """
+    for batches in _opened(options, place, start, end):
+        made = rows.record_batch(place, batches, start, end)
+        if made.num_rows:
+            yield made
+
+
+def _opened(
+    options: SourceOptions, place: Place, start: int, end: int
+) -> Iterator[list[OpenBatch]]:
+    """The batches of each fetch. Fetching is one step ahead, by the one thread that uses the cluster."""
+    cluster = _cluster(options.bootstrap, options.committed)
+    position = start
+    heard = time.monotonic()
+    with ThreadPoolExecutor(1) as thread:
+        fetch = functools.partial(_fetch, options, cluster, place, end)
+        coming = thread.submit(fetch, position)
+        while position < end:
+            position, fetched = coming.result()
+            batches = Batches(fetched, position)
+            found = list(batches)
+            if batches.next_offset > position:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _SILENCE_SECONDS_MAX:
+                cause = f"{place} gives nothing at {position}, although it goes on to {end}"
+                raise UnavailableError(READ, cause, "check the broker's log")
+            position = batches.next_offset
+            if position < end:
+                coming = thread.submit(fetch, position)
+            yield found
+
+
+def _fetch(
+    options: SourceOptions, cluster: Cluster, place: Place, end: int, offset: int
+) -> tuple[int, Fetched]:
+    """What stands at an offset, or at the first that is still there."""
+    try:
+        return offset, cluster.fetch(place, offset, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)
+    except OutOfRangeError:
+        begin = cluster.offsets({place: EARLIEST})[place]
+        lost(options, f"{place} begins at {begin}, and {offset} was next")
+        if not offset < begin < end:
+            return end, Fetched(b"", end, [])
+        return begin, cluster.fetch(place, begin, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)

@@ -1,0 +1,235 @@
+"""The options of the source, in the names of Spark's own Kafka source, checked before all else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from penstock.client.cluster import EARLIEST, LATEST, Place
+from penstock.client.topics import did_you_mean
+from penstock.errors import UsageError
+
+READ: Final = "cannot read topics"
+_NAMES: Final = (
+    "kafka.bootstrap.servers",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "includeHeaders",
+    "kafka.isolation.level",
+    "valueFormat",
+)
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
+
+
+class ValueFormat(Enum):
+    """What is in the values of records."""
+
+    RAW = "raw"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading starts or ends.
+
+    Offsets may be EARLIEST or LATEST. Where neither offsets nor times name a partition, all counts.
+    """
+
+    all: int
+    offsets: Mapping[Place, int]
+    time_ms: int | None
+    times_ms: Mapping[Place, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What the user asked for."""
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    assigned: tuple[Place, ...]
+    starting: Bound
+    ending: Bound
+    offsets_per_trigger: int | None
+    partitions_min: int | None
+    fail_on_data_loss: bool
+    headers: bool
+    committed: bool
+    value_format: ValueFormat | None
+    """None: raw, unless a schema was given."""
+
+
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Read and check all options.
+
+    Args:
+        given: as the user wrote them; names in any case, as everywhere in Spark.
+        streaming: a stream starts at the end unless told otherwise, a batch reads everything.
+
+    Raises:
+        UsageError: one is missing, unknown or makes no sense; the message says what to write.
+    """
+    options = _Options(given)
+    options.check_names()
+    topics = tuple(
+        name.strip() for name in options.text("subscribe", "").split(",") if name.strip()
+    )
+    pattern = options.text("subscribePattern", "") or None
+    assigned = options.assigned()
+    if sum(map(bool, (topics, pattern, assigned))) != 1:
+        cause = "it is not said which topics"
+        raise UsageError(READ, cause, "set one of subscribe, subscribePattern and assign")
+    ending = options.bound("ending", LATEST)
+    if streaming and any(name.startswith("ending") for name in options.names):
+        raise UsageError(READ, "a stream has no end", "leave endingOffsets and the like to batches")
+    return SourceOptions(
+        bootstrap=options.bootstrap(),
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=options.bound("starting", LATEST if streaming else EARLIEST),
+        ending=ending,
+        offsets_per_trigger=options.count("maxOffsetsPerTrigger"),
+        partitions_min=options.count("minPartitions"),
+        fail_on_data_loss=options.flag("failOnDataLoss", True),
+        headers=options.flag("includeHeaders", False),
+        committed=options.choice("kafka.isolation.level", _ISOLATION, "read_committed"),
+        value_format=options.value_format(),
+    )
+
+
+def wants_headers(given: Mapping[str, str]) -> bool:
+    """The one option that the columns depend on."""
+    return _Options(given).flag("includeHeaders", False)
+
+
+class _Options:
+    """Values by lower-case name."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in given.items()}
+        self.names = list(given)
+
+    def check_names(self) -> None:
+        known = {name.lower() for name in _NAMES}
+        # What comes with load(path) is Spark's own.
+        unknown = [name for name in self.names if name.lower() not in known | {"path"}]
+        if unknown:
+            remedy = did_you_mean(unknown, _NAMES) or f"there are {', '.join(_NAMES)}"
+            raise UsageError(READ, f"there is no option {unknown[0]}", remedy)
+
+    def text(self, name: str, default: str) -> str:
+        return self._values.get(name.lower(), default).strip()
+
+    def bootstrap(self) -> str:
+        found = self.text("kafka.bootstrap.servers", "")
+        if not found:
+            cause = "there is no address of a broker"
+            raise UsageError(READ, cause, 'set kafka.bootstrap.servers, such as "127.0.0.1:9092"')
+        return found
+
+    def count(self, name: str) -> int | None:
+        text = self.text(name, "")
+        if not text:
+            return None
+        if not text.isdecimal() or int(text) < 1:
+            raise _wrong(name, text, "a number above 0")
+        return int(text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.choice(name, {"true": True, "false": False}, str(default).lower())
+
+    def choice(self, name: str, choices: Mapping[str, bool], default: str) -> bool:
+        text = self.text(name, default).lower()
+        if text not in choices:
+            raise _wrong(name, text, " or ".join(choices))
+        return choices[text]
+
+    def value_format(self) -> ValueFormat | None:
+        text = self.text("valueFormat", "").lower()
+        if not text:
+            return None
+        names = [one.value for one in ValueFormat]
+        if text not in names:
+            raise _wrong("valueFormat", text, " or ".join(names))
+        return ValueFormat(text)
+
+    def assigned(self) -> tuple[Place, ...]:
+        text = self.text("assign", "")
+        if not text:
+            return ()
+        found = _json("assign", text, _ASSIGN_EXAMPLE)
+        try:
+            return tuple(Place(str(t), int(p)) for t, some in found.items() for p in some)
+        except (TypeError, ValueError):
+            raise _wrong("assign", text, _ASSIGN_EXAMPLE) from None
+
+    def bound(self, which: str, default: int) -> Bound:
+        """What stands in the options startingOffsets and so on, or endingOffsets and so on."""
+        offsets, everywhere = self._offsets(f"{which}Offsets", default)
+        times = self._by_place(f"{which}OffsetsByTimestamp")
+        time = self.text(f"{which}Timestamp", "")
+        if time and not time.isdecimal():
+            raise _wrong(f"{which}Timestamp", time, "milliseconds since 1970")
+        given = [
+            self.text(which + end, "") for end in ("Offsets", "Timestamp", "OffsetsByTimestamp")
+        ]
+        if sum(map(bool, given)) > 1:
+            remedy = f"set one of {which}Offsets, {which}Timestamp and {which}OffsetsByTimestamp"
+            raise UsageError(READ, f"it is said twice where reading is {which}", remedy)
+        return Bound(everywhere, offsets, int(time) if time else None, times)
+
+    def _offsets(self, name: str, default: int) -> tuple[dict[Place, int], int]:
+        text = self.text(name, "")
+        if text.lower() in _WORDS:
+            return {}, _WORDS[text.lower()]
+        return self._by_place(name), default
+
+    def _by_place(self, name: str) -> dict[Place, int]:
+        text = self.text(name, "")
+        if not text:
+            return {}
+        example = '{"topic": {"0": 23, "1": -2}}'
+        if name.endswith("Offsets"):
+            example = f"earliest, latest or {example}"
+        found = _json(name, text, example)
+        try:
+            return {
+                Place(str(topic), int(partition)): int(offset)
+                for topic, some in found.items()
+                for partition, offset in some.items()
+            }
+        except (AttributeError, TypeError, ValueError):
+            raise _wrong(name, text, example) from None
+
+
+_ASSIGN_EXAMPLE = '{"topic": [0, 1]}'
+
+
+def _json(name: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise _wrong(name, text, example) from None
+    if not isinstance(found, dict):
+        raise _wrong(name, text, example)
+    return found
+
+
+def _wrong(name: str, text: str, example: str) -> UsageError:
+    return UsageError(READ, f"{name} is '{text}'", f"write {example}")

@@ -1,0 +1,54 @@
+"""Topics as DataFrames in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from penstock.spark.source import PenstockSource
+
+
+def read_stream(
+    spark: SparkSession,
+    bootstrap: str,
+    topics: str,
+    schema: StructType | str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """What is written to topics, as a streaming DataFrame.
+
+    Args:
+        spark: the session.
+        bootstrap: addresses of the cluster, HOST:PORT, separated by commas.
+        topics: their names, separated by commas.
+        schema: the fields of JSON values; without one the columns of Spark's own Kafka source.
+        options: those of the source, such as startingOffsets="earliest".
+    """
+    return _reader(spark, spark.readStream, bootstrap, topics, schema, options).load()
+
+
+def read(
+    spark: SparkSession,
+    bootstrap: str,
+    topics: str,
+    schema: StructType | str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """What is in topics now, or in the range that options name; arguments as for read_stream."""
+    return _reader(spark, spark.read, bootstrap, topics, schema, options).load()
+
+
+def _reader(
+    spark: SparkSession,
+    reader: Any,
+    bootstrap: str,
+    topics: str,
+    schema: StructType | str | None,
+    options: dict[str, Any],
+) -> Any:
+    spark.dataSource.register(PenstockSource)
+    reader = reader.format(PenstockSource.name()).option("kafka.bootstrap.servers", bootstrap)
+    reader = reader.option("subscribe", topics).options(**options)
+    return reader if schema is None else reader.schema(schema)

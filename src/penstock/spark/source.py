@@ -1,0 +1,204 @@
+"""`format("penstock")`: topics as Spark reads them, in streams and in batches.
+
+Planning (which offsets) runs in one Python process of the driver, reading in those of the executors.
+Offsets are read exactly once for every try of a batch: Spark's checkpoint says which, and nothing else
+is remembered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.client.cluster import Cluster, Place
+from penstock.client.connection import reach
+from penstock.spark.columns import RowPlan, raw_schema
+from penstock.spark.fetching import read_range
+from penstock.spark.options import READ, SourceOptions, parse_options, wants_headers
+from penstock.spark.positions import (
+    Offsets,
+    Position,
+    Positions,
+    from_position,
+    limited,
+    lost,
+    split,
+    to_position,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class Range(InputPartition):
+    """Offsets of a partition for one task, the last of them not included."""
+
+    place: Place
+    start: int
+    end: int
+
+
+class PenstockSource(DataSource):
+    """See the module; registered by `penstock.spark.session` or `spark.dataSource.register`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for `format`."""
+        return "penstock"
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.options = options
+
+    def schema(self) -> StructType:
+        """The columns of Spark's own Kafka source; a schema of the user's own takes their place."""
+        return raw_schema(headers=wants_headers(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read a range that ends."""
+        options = parse_options(self.options, streaming=False)
+        return BatchReader(options, RowPlan.of(options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read what comes."""
+        options = parse_options(self.options, streaming=True)
+        return StreamReader(options, RowPlan.of(options, schema))
+
+
+class _Planner:
+    """Connects on first use: readers are pickled and sent before they are used."""
+
+    def __init__(self, options: SourceOptions, rows: RowPlan) -> None:
+        self.options = options
+        self.rows = rows
+        self._positions: Positions | None = None
+
+    @property
+    def positions(self) -> Positions:
+        if self._positions is None:
+            reach(self.options.bootstrap)  # says at once what is wrong with an address
+            cluster = Cluster(self.options.bootstrap, READ, committed=self.options.committed)
+            self._positions = Positions(cluster, self.options)
+        return self._positions
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
+        """Tasks for everything from start to end."""
+        earliest = self.positions.earliest(list(end))
+        wanted: dict[Place, tuple[int, int]] = {}
+        for place, stop in end.items():
+            # A partition that came while reading went on is read from its beginning.
+            begin = start.get(place, earliest[place])
+            if begin < earliest[place]:
+                lost(self.options, f"{place} begins at {earliest[place]}, and {begin} was next")
+                begin = min(earliest[place], stop)
+            if begin < stop:
+                wanted[place] = (begin, stop)
+        return self._cut(wanted)
+
+    def _cut(self, wanted: dict[Place, tuple[int, int]]) -> list[Range]:
+        least = self.options.partitions_min or 0
+        total = sum(stop - begin for begin, stop in wanted.values())
+        found: list[Range] = []
+        for place, (begin, stop) in wanted.items():
+            pieces = -(-least * (stop - begin) // total) if len(wanted) < least else 1
+            found += [Range(place, low, high) for low, high in split(begin, stop, pieces)]
+        return found
+
+    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
+        """What one task reads."""
+        return read_range(self.options, self.rows, partition.place, partition.start, partition.end)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_positions": None}
+
+
+class BatchReader(DataSourceReader):
+    """One range of each partition."""
+
+    def __init__(self, options: SourceOptions, rows: RowPlan) -> None:
+        self._planner = _Planner(options, rows)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One task for each range."""
+        positions = self._planner.positions
+        return self._planner.ranges(positions.starting(), positions.ending())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Records of one range."""
+        # Where there is no partition at all Spark still reads once, and passes None.
+        return self._planner.read(partition) if isinstance(partition, Range) else iter(())
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets as far as there are, in batches of as many as the user wants."""
+
+    def __init__(self, options: SourceOptions, rows: RowPlan) -> None:
+        self._planner = _Planner(options, rows)
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+
+    def initialOffset(self) -> Position:
+        """Where a new query starts."""
+        return to_position(self._planner.positions.starting())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """MaxOffsetsPerTrigger."""
+        rows = self._planner.options.offsets_per_trigger
+        return ReadMaxRows(rows) if rows is not None else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What there is now is what will be read."""
+        self._target = self._planner.positions.latest()
+
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:
+        """Where the next batch ends."""
+        begun = from_position(start)
+        latest = self._target if self._target is not None else self._planner.positions.latest()
+        self._latest = latest
+        end = self._not_shrunk(begun, latest)
+        rows = self._planner.options.offsets_per_trigger
+        if isinstance(limit, ReadMaxRows):
+            rows = limit.max_rows
+        return to_position(limited(begun, end, rows) if rows is not None else end)
+
+    def reportLatestOffset(self) -> Position | None:
+        """How far the topics go, for the lag in Spark's progress."""
+        return None if self._latest is None else to_position(self._latest)
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+        """One task for each range."""
+        return self._planner.ranges(from_position(start), from_position(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Records of one range."""
+        assert isinstance(partition, Range)
+        return self._planner.read(partition)
+
+    def _not_shrunk(self, begun: Offsets, latest: Offsets) -> Offsets:
+        """The ends, none of them before what has been read: positions never go back."""
+        options = self._planner.options
+        ends = dict(latest)
+        for place, reached in begun.items():
+            if place not in latest:
+                lost(options, f"{place} is gone; it was read up to {reached}")
+                ends[place] = reached
+            elif latest[place] < reached:
+                lost(options, f"{place} ends at {latest[place]}, but {reached} was reached")
+                ends[place] = reached
+        return ends
