@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.clients.wire import Wire, build_batch
 from penstock.spark import read, read_stream
 
 ORDER = "user string, amount double"
+START = int(time.time() * 1000)  # retention by time is on
 
 
 def order(number: int) -> bytes:
@@ -27,7 +29,9 @@ def order(number: int) -> bytes:
 
 
 def write(wire: Wire, topic: str, numbers: range, *, partition: int = 0) -> None:
-    records = [Record(order(number), b"%d" % number, timestamp=1000 + number) for number in numbers]
+    records = [
+        Record(order(number), b"%d" % number, timestamp=START + number) for number in numbers
+    ]
     wire.write(topic, records, partition=partition)
 
 
@@ -53,7 +57,7 @@ def test_raw_columns_are_those_of_sparks_own_source(
 ) -> None:
     topic = make_topic(2)
     headers = (("a", b"1"), ("b", None))
-    wire.write(topic, [Record(b"one", b"k", headers, 1_700_000_000_123), Record(None, None)])
+    wire.write(topic, [Record(b"one", b"k", headers, START), Record(None, None)])
     wire.write(topic, [Record(b"", b"")], partition=1)
     frame = read(spark, broker.bootstrap, topic, includeHeaders="true")
     assert frame.schema.simpleString() == (
@@ -62,7 +66,7 @@ def test_raw_columns_are_those_of_sparks_own_source(
     )
     first, null, empty = frame.orderBy("partition", "offset").collect()
     assert (first.key, first.value, first.topic, first.partition) == (b"k", b"one", topic, 0)
-    when = datetime.fromtimestamp(1_700_000_000.123, UTC)
+    when = datetime.fromtimestamp(START / 1000, UTC)
     assert first.timestamp.astimezone(UTC) == when
     assert [(one.key, one.value) for one in first.headers] == [("a", b"1"), ("b", None)]
     assert (null.key, null.value, null.offset, null.headers) == (None, None, 1, [])
@@ -92,9 +96,11 @@ def test_a_range_that_starts_and_ends_inside_of_batches(
 
 def test_times(spark: SparkSession, broker: Broker, wire: Wire, topic: str) -> None:
     write(wire, topic, range(100))
-    frame = read(spark, broker.bootstrap, topic, startingTimestamp=1040, endingTimestamp=1060)
+    frame = read(
+        spark, broker.bootstrap, topic, startingTimestamp=START + 40, endingTimestamp=START + 60
+    )
     assert values(frame) == [order(n) for n in range(40, 60)]
-    late = read(spark, broker.bootstrap, topic, startingTimestamp=999_999)
+    late = read(spark, broker.bootstrap, topic, startingTimestamp=START + 999_999)
     assert values(late) == []
 
 
