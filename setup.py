@@ -27,6 +27,7 @@ COMPILED = (
     "penstock.record.batch",
     "penstock.record.columns",
     "penstock.record.decode",
+    "penstock.record.murmur2",
     "penstock.record.spans",
     "penstock.server.connection",
     "penstock.server.framing",

@@ -90,6 +90,7 @@ def test_there_are_examples() -> None:
     assert {example.page for example in examples()} == set(RUN)
 
 
+@pytest.mark.timeout(300)  # Spark starts a JVM
 @pytest.mark.parametrize("example", list(examples()), ids=str)
 def test_examples_run(example: Example, tmp_path: Path) -> None:
     """As a reader would: in a file of its own, by pytest if it is a test."""
@@ -104,7 +105,7 @@ def test_examples_run(example: Example, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -29,11 +29,31 @@ class OpenBatch(NamedTuple):
     records: bytes
 
 
+def whole_batches(data: bytes) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch of a fetch, with its header; the broker cuts the last at a number of bytes.
+
+    Raises:
+        InvalidBatchError: one is damaged.
+    """
+    left = memoryview(data)
+    while len(left) >= HEADER_BYTES:
+        size = LENGTH_OVERHEAD + int.from_bytes(left[8:12])
+        if len(left) < size:
+            break
+        yield checked(left[:size]), left[:size]
+        left = left[size:]
+
+
+def opened(header: BatchHeader, batch: memoryview) -> OpenBatch:
+    """A batch with its records unpacked."""
+    return OpenBatch(header, decompress(header.codec, batch[HEADER_BYTES:]))
+
+
 class Batches:
     """The batches of one fetch; `next_offset` is where to go on once they have been gone over."""
 
     def __init__(self, fetched: Fetched, offset: int) -> None:
-        self._data = memoryview(fetched.batches)
+        self._data = fetched.batches
         self._aborted = sorted(fetched.aborted, key=lambda one: one[1], reverse=True)
         self._aborting: set[int] = set()
         self.next_offset = offset
@@ -44,19 +64,12 @@ class Batches:
         Raises:
             InvalidBatchError: one is damaged.
         """
-        position = 0
-        while len(self._data) - position >= HEADER_BYTES:
-            size = LENGTH_OVERHEAD + int.from_bytes(self._data[position + 8 : position + 12])
-            batch = self._data[position : position + size]
-            if len(batch) < size:
-                break  # the broker cuts at a number of bytes
-            position += size
-            header = checked(batch)
+        for header, batch in whole_batches(self._data):
             end = header.base_offset + header.last_offset_delta + 1
             if end <= self.next_offset:
                 continue
             if self._wanted(header, batch):
-                yield OpenBatch(header, decompress(header.codec, batch[HEADER_BYTES:]))
+                yield opened(header, batch)
             self.next_offset = end
 
     def _wanted(self, header: BatchHeader, batch: memoryview) -> bool:

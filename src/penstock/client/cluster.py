@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.client.connection import error_of_code, library, parse_bootstrap
@@ -21,6 +22,8 @@ EARLIEST: Final = -2
 OFFSET_OUT_OF_RANGE: Final = 1
 # The versions that name topics: ids would have to be asked for first, and say nothing more here.
 _METADATA, _LIST_OFFSETS, _FETCH = 12, 8, 12
+_FIND_COORDINATOR = 3  # the last that asks for one id
+_TRANSACTIONS = 1
 _UNKNOWN_TOPIC = 3
 # Leader not available, not the leader, replica not available, coordinator or broker starting,
 # fenced or unknown leader epoch, listener not found, storage error.
@@ -71,6 +74,18 @@ class Cluster:
         self._committed = committed
         self._links: dict[Address, Link] = {}
         self._leaders: dict[Place, Address] = {}
+        self._coordinators: dict[str, Address] = {}
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """End all connections."""
@@ -107,6 +122,39 @@ class Cluster:
             OutOfRangeError: the offset is not in the log.
         """
         return self._patiently(lambda: self._fetch(place, offset, bytes_max, wait_ms))
+
+    # -- requests of others
+
+    def ask_leader(self, place: Place, request: Any, newest: int) -> Any:
+        """Ask whoever leads a partition, once: what changes something must not be sent again.
+
+        Raises:
+            UnavailableError: there is no answer; it may have been done all the same.
+        """
+        leader = self._patiently(lambda: self._leader(place))
+        return self._link(leader).ask(request, newest)
+
+    def ask_coordinator(self, name: str, request: Any, newest: int) -> Any:
+        """Ask whoever coordinates the transactions of an id, and again if the connection breaks.
+
+        Raises:
+            UnavailableError: there is no answer; it may have been done all the same.
+        """
+        return self._patiently(lambda: self._coordinator(name).ask(request, newest))
+
+    def forget_coordinator(self, name: str) -> None:
+        """Look for it anew: the one that was asked says that it is not."""
+        self._coordinators.pop(name, None)
+
+    def _coordinator(self, name: str) -> Link:
+        if name not in self._coordinators:
+            request = library("kafka.protocol.metadata").FindCoordinatorRequest(
+                key=name, key_type=_TRANSACTIONS
+            )
+            answer = self._anyone().ask(request, _FIND_COORDINATOR)
+            self._check(answer.error_code, f"the transactions of {name}")
+            self._coordinators[name] = Address(answer.host, answer.port)
+        return self._link(self._coordinators[name])
 
     # -- requests
 
@@ -219,6 +267,7 @@ class Cluster:
             # Where the trouble was is not known: everything is asked for anew.
             self.close()
             self._leaders.clear()
+            self._coordinators.clear()
             time.sleep(_PAUSE_SECONDS)
 
     def _check(self, code: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Stream processing on Apache Spark: topics as DataFrames.
+"""Stream processing on Apache Spark: topics as DataFrames, and DataFrames to topics exactly once.
 
 What is here reaches the log over the Kafka protocol only, so that the same program runs against
 Penstock or a Kafka cluster, and on this machine or a Spark cluster. Needs the extra `spark`.
@@ -7,5 +7,15 @@ Penstock or a Kafka cluster, and on this machine or a Spark cluster. Needs the e
 from penstock.spark.reading import read, read_stream
 from penstock.spark.session import session
 from penstock.spark.source import PenstockSource
+from penstock.spark.topic_sink import TopicSink
+from penstock.spark.writing import Sink, write_stream
 
-__all__ = ["PenstockSource", "read", "read_stream", "session"]
+__all__ = [
+    "PenstockSource",
+    "Sink",
+    "TopicSink",
+    "read",
+    "read_stream",
+    "session",
+    "write_stream",
+]

@@ -1,0 +1,62 @@
+"""Which batches of which queries have been written: one record for each query and sink, in a topic.
+
+The record of a batch is written in the same transaction as the batch, so both are there or neither is.
+The topic is compacted: only the newest record of each key matters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Final
+
+from penstock.client.batches import opened, whole_batches
+from penstock.client.cluster import EARLIEST, LATEST, Cluster, Place
+from penstock.client.topics import create_topic
+from penstock.errors import ConflictError
+from penstock.record.batch import CONTROL_FLAG
+from penstock.record.decode import records_of
+from penstock.record.encode import NewRecord
+from penstock.record.marker import commits
+
+TOPIC: Final = "penstock.commits"
+PLACE: Final = Place(TOPIC, 0)
+_SETTINGS: Final = {"cleanup.policy": "compact"}
+_FETCH_BYTES: Final = 4 << 20
+_WAIT_MS: Final = 500
+
+
+def create(bootstrap: str) -> None:
+    """Make sure that the topic is there."""
+    with contextlib.suppress(ConflictError):
+        create_topic(bootstrap, TOPIC, partitions=1, configs=_SETTINGS)
+
+
+def marker(key: str, batch_id: int) -> NewRecord:
+    """The record that says that a batch has been written."""
+    return NewRecord(json.dumps({"batch": batch_id}).encode(), key.encode())
+
+
+def last_batch(cluster: Cluster, key: str) -> int | None:
+    """The last batch of a query that was committed; None if there is none.
+
+    Everything is read up to the very end, and how each transaction ended is taken from its marker:
+    a reader of committed records would be held up by what other queries have open, and miss what
+    this one has committed behind it. Whoever asks has ended their own transactions first.
+    """
+    open_ones: dict[int, int] = {}
+    found: int | None = None
+    end = cluster.offsets({PLACE: LATEST})[PLACE]
+    position = cluster.offsets({PLACE: EARLIEST})[PLACE]
+    while position < end:
+        fetched = cluster.fetch(PLACE, position, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)
+        for header, batch in whole_batches(fetched.batches):
+            position = header.base_offset + header.last_offset_delta + 1
+            if not header.attributes & CONTROL_FLAG:
+                for record in records_of(*opened(header, batch)):
+                    if record.key == key.encode() and record.value is not None:
+                        open_ones[header.producer_id] = int(json.loads(record.value)["batch"])
+            elif header.producer_id in open_ones:
+                ended = open_ones.pop(header.producer_id)
+                found = ended if commits(batch) else found
+    return found

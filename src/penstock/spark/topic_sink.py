@@ -1,0 +1,264 @@
+"""Writes the batches of a query to a topic, each of them exactly once.
+
+One transaction for each batch, written to by all tasks:
+
+    begin      the driver takes the transactional id over: stragglers of an earlier try are fenced,
+               and what they wrote is aborted
+    skip?      a marker in `penstock.commits` says that the batch was committed: nothing is written
+    write      the rows are shared out by target partition, so that no two tasks write to the same
+    mark       the driver writes the marker of the batch
+    commit     rows and marker become visible at once
+
+Whatever fails before the commit aborts all of it, and the batch is tried again from the start. After a
+crash Spark runs its last batch again, and the marker decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.types import BinaryType, StringType
+
+from penstock.client.cluster import Cluster, Place
+from penstock.client.connection import reach
+from penstock.client.transactional import BatchWriter, FencedError, Ticket, Transaction
+from penstock.errors import PenstockError, UsageError
+from penstock.record.encode import NewRecord
+from penstock.record.murmur2 import partition_of
+from penstock.spark import commit_markers
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_TRIES_MAX: Final = 3
+_BATCH_BYTES_MAX: Final = 512 * 1024
+_BATCH_ROWS_MAX: Final = 10_000
+_RECORD_OVERHEAD: Final = 32
+_log = logging.getLogger(__name__)
+
+
+class RetriedTaskError(PenstockError):
+    """A task that has been tried before: what it wrote then cannot be told from what it would write."""
+
+
+class TopicSink:
+    """See the module.
+
+    Args:
+        bootstrap: addresses of the cluster.
+        topic: an existing topic.
+        key: the column that becomes the key, if there is no column `key`.
+        timeout_seconds: how long a batch may take; what a dead query left open is aborted after it.
+    """
+
+    def __init__(
+        self, bootstrap: str, topic: str, *, key: str | None = None, timeout_seconds: int = 300
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._key = key
+        self._timeout_ms = timeout_seconds * 1000
+        self._operation = f"cannot write to {topic}"
+        # What this process has committed itself it need not look up.
+        self._done: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        """What tells it from other sinks of the same query."""
+        return f"topic:{self._topic}"
+
+    def prepare(self, frame: DataFrame) -> None:
+        """Say before a query starts what would stop it.
+
+        Raises:
+            PenstockError: the cluster cannot be reached, the topic does not exist, or Spark runs
+                tasks twice on purpose.
+        """
+        reach(self._bootstrap)
+        with self._connected() as cluster:
+            cluster.partitions([self._topic])
+        self._chosen(frame)
+        if frame.sparkSession.conf.get("spark.speculation", "false") == "true":
+            cause = "spark.speculation is on: two tries of a task would write at once"
+            raise UsageError(self._operation, cause, "switch it off for queries that write topics")
+        commit_markers.create(self._bootstrap)
+
+    def write(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
+        """Write one batch, or find that it has been written.
+
+        Raises:
+            FencedError: another process runs the same query.
+            PenstockError: it could not be written.
+        """
+        key = f"{query_id}/{self.name}"
+        for attempt in itertools.count(1):
+            try:
+                with self._connected() as cluster:
+                    self._attempt(cluster, batch, batch_id, key)
+            except FencedError:
+                raise  # another process runs the same query: it shall have it
+            except Exception as error:
+                if attempt == _TRIES_MAX:
+                    raise
+                _log.warning("batch %d is tried again: %s", batch_id, error)
+            else:
+                self._done[key] = batch_id
+                return
+
+    def _connected(self) -> Cluster:
+        return Cluster(self._bootstrap, self._operation, committed=False)
+
+    def _attempt(self, cluster: Cluster, batch: DataFrame, batch_id: int, key: str) -> None:
+        transaction = Transaction(cluster, f"penstock-spark-{key}", self._operation)
+        ticket = transaction.begin(self._timeout_ms)
+        done = self._done.get(key)
+        if done is None:
+            done = commit_markers.last_batch(cluster, key)
+        if done is not None and batch_id <= done:
+            return
+        try:
+            self._write_rows(batch, len(cluster.partitions([self._topic])), ticket)
+            writer = BatchWriter(cluster, ticket, self._operation, _now_ms)
+            writer.write(commit_markers.PLACE, [commit_markers.marker(key, batch_id)])
+        except Exception:
+            self._abort(transaction, ticket)
+            raise
+        # Not aborted if this fails: it may have been committed, which the next try looks up.
+        self._done.pop(key, None)
+        transaction.end(ticket, commit=True)
+
+    def _abort(self, transaction: Transaction, ticket: Ticket) -> None:
+        try:
+            transaction.end(ticket, commit=False)
+        except PenstockError as error:
+            _log.warning("%s; whoever begins next aborts it", error)
+
+    def _write_rows(self, batch: DataFrame, partitions: int, ticket: Ticket) -> None:
+        write = _task_writer(self._bootstrap, self._topic, ticket, self._operation)
+        rows = self._chosen(batch).mapInArrow(_target(partitions), _TARGETED)
+        rows = rows.repartition(partitions, "target") if partitions > 1 else rows.coalesce(1)
+        # In the order the tasks before had them: records of one key stay in theirs.
+        rows = rows.sortWithinPartitions("target", "task", "row")
+        rows.mapInArrow(write, "written bigint").agg(sql.sum("written")).collect()
+
+    def _chosen(self, frame: DataFrame) -> DataFrame:
+        """The columns of a record, as bytes where they are bytes in a record."""
+        columns = set(frame.columns)
+        if self._key is not None and self._key not in columns:
+            cause = f"there is no column {self._key} for the key"
+            raise UsageError(self._operation, cause, f"there are {', '.join(frame.columns)}")
+        key = _as_bytes(frame, "key", self._operation) if "key" in columns else sql.lit(None)
+        if self._key is not None:
+            key = sql.col(self._key).cast("string")
+        if "value" in columns:
+            value = _as_bytes(frame, "value", self._operation)
+        else:
+            value = sql.to_json(sql.struct("*")).cast("binary")
+        partition = sql.col("partition") if "partition" in columns else sql.lit(None)
+        when = sql.lit(None)
+        if "timestamp" in columns:
+            when = sql.unix_millis(sql.col("timestamp").cast("timestamp"))
+        return frame.select(
+            key.cast("binary").alias("key"),
+            value.alias("value"),
+            partition.cast("int").alias("partition"),
+            when.cast("bigint").alias("timestamp"),
+        )
+
+
+_TARGETED: Final = "key binary, value binary, timestamp bigint, target int, task int, row bigint"
+
+
+def _as_bytes(frame: DataFrame, name: str, operation: str) -> Column:
+    kind = frame.schema[name].dataType
+    if not isinstance(kind, BinaryType | StringType):
+        cause = f"{name} is {kind.simpleString()}"
+        raise UsageError(operation, cause, "make it binary or string, with to_json for instance")
+    return sql.col(name).cast("binary")
+
+
+def _target(partitions: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Adds where each row goes, and its place among those of its task."""
+
+    def add(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get().partitionId()
+        counted = 0
+        for batch in batches:
+            keys, chosen = batch.column("key").to_pylist(), batch.column("partition").to_pylist()
+            targets = [
+                one
+                if one is not None
+                # Rows without a key are dealt out, as the clients do.
+                else (counted + at) % partitions
+                if key is None
+                else partition_of(key, partitions)
+                for at, (key, one) in enumerate(zip(keys, chosen, strict=True))
+            ]
+            rows = len(targets)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    batch.column("key"),
+                    batch.column("value"),
+                    batch.column("timestamp"),
+                    pa.array(targets, pa.int32()),
+                    pa.array([task] * rows, pa.int32()),
+                    pa.array(range(counted, counted + rows), pa.int64()),
+                ],
+                names=["key", "value", "timestamp", "target", "task", "row"],
+            )
+            counted += rows
+
+    return add
+
+
+def _task_writer(
+    bootstrap: str, topic: str, ticket: Ticket, operation: str
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with the rows of its partitions."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if TaskContext.get().attemptNumber():
+            raise RetriedTaskError(operation, "the first try of the task may have written")
+        written = 0
+        with Cluster(bootstrap, operation, committed=False) as cluster:
+            writer = BatchWriter(cluster, ticket, operation, _now_ms)
+            for target, records in _batched(batches):
+                writer.write(Place(topic, target), records)
+                written += len(records)
+        yield pa.RecordBatch.from_pydict({"written": [written]})
+
+    return write
+
+
+def _batched(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[NewRecord]]]:
+    """Records in batches for one partition each; they come sorted by it."""
+    target = -1
+    records: list[NewRecord] = []
+    size = 0
+    for batch in batches:
+        columns = (
+            batch.column(name).to_pylist() for name in ("target", "value", "key", "timestamp")
+        )
+        for where, value, key, timestamp in zip(*columns, strict=True):
+            if records and (
+                where != target or size > _BATCH_BYTES_MAX or len(records) >= _BATCH_ROWS_MAX
+            ):
+                yield target, records
+                records, size = [], 0
+            target = where
+            records.append(NewRecord(value, key, timestamp or 0))
+            size += len(value or b"") + len(key or b"") + _RECORD_OVERHEAD
+    if records:
+        yield target, records
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
