@@ -97,7 +97,8 @@ APIS: Final[dict[int, Api]] = {
     19: _plain(admin.CreateTopicsRequest, 2, 7, topics.create_topics),
     20: _plain(admin.DeleteTopicsRequest, 1, 6, topics.delete_topics),
     21: _plain(admin.DeleteRecordsRequest, 0, 2, records.delete_records),
-    22: _plain(producer.InitProducerIdRequest, 0, 5, producer_ids.init_producer_id),
+    # One more than Kafka 4.3 offers: what that brings is of no use to who does not ask for it.
+    22: _plain(producer.InitProducerIdRequest, 0, 6, producer_ids.init_producer_id),
     23: _plain(consumer.OffsetForLeaderEpochRequest, 2, 4, offsets.offset_for_leader_epoch),
     24: _plain(producer.AddPartitionsToTxnRequest, 0, 3, transactions.add_partitions_to_txn),
     25: _plain(producer.AddOffsetsToTxnRequest, 0, 4, transactions.add_offsets_to_txn),
