@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-RUN = [ROOT / "README.md", ROOT / "docs/guide/testing.md", ROOT / "docs/guide/once.md"]
+GUIDE = ROOT / "docs/guide"
+RUN = [ROOT / "README.md", GUIDE / "testing.md", GUIDE / "once.md", GUIDE / "both.md"]
 
 
 def name(path: Path) -> str:
