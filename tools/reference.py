@@ -153,12 +153,6 @@ GAPS: Final = (
         "Consumers with `group.protocol=consumer` (KIP-848) are refused; the default is `classic`.",
     ),
     Gap(
-        "Transactions",
-        {27: "WriteTxnMarkers"},
-        "For tools that look for hanging transactions, of which there are none: what no producer can "
-        "end is aborted at the next start.",
-    ),
-    Gap(
         "Access control",
         {
             17: "SaslHandshake",

@@ -260,11 +260,11 @@ class Transactions:
         for number in transaction.producer_ids:
             self._by_producer[number] = transaction
 
-    def _fence(self, transaction: Transaction) -> None:
+    def _fence(self, transaction: Transaction, done: ProducerDone = lambda *_: None) -> None:
         """Abort an open transaction, and let its producer do no more."""
         raised = transaction.producer._replace(epoch=transaction.producer.epoch + 1)
         marker = transaction.marker(raised.epoch)
-        self._decide(transaction, marker, raised, lambda *_: None, commit=False)
+        self._decide(transaction, marker, raised, done, commit=False)
 
     # -- what belongs to a transaction
 
@@ -445,6 +445,35 @@ class Transactions:
         following = self._successor(producer) if new_epoch else producer
         marker = transaction.marker(producer.epoch + 1 if new_epoch else producer.epoch)
         self._decide(transaction, marker, following, done, commit=commit)
+
+    def abort(
+        self,
+        author: Producer,
+        partitions: Collection[Partition],
+        done: Callable[[PenstockError | None], None],
+    ) -> None:
+        """Abort what a producer has open in any of some partitions; done when that is durable.
+
+        Everywhere, and its producer is fenced: half a transaction is none.
+
+        Raises:
+            TransactionError, StorageError: nothing was done.
+        """
+        tables = [self._appender.producers(partition) for partition in partitions]
+        if any(author.epoch < table.epoch_of(author.id) for table in tables):
+            raise OldEpochError(
+                f"abort what producer {author.id} has written",
+                f"epoch {author.epoch} is not its newest",
+                "look again who has a transaction open",
+            )
+        transaction = self._by_producer.get(author.id)
+        if transaction is None or not any(author.id in table.open_transactions for table in tables):
+            self._commit.after(lambda: done(None))  # its end may not be durable yet
+            return
+        if transaction.state is State.DECIDING or not transaction.settled:
+            raise transaction.concurrent()
+        self._space.check()
+        self._fence(transaction, lambda error, _: done(error))
 
     def _end_later(
         self, name: str, producer: Producer, done: ProducerDone, *, commit: bool, new_epoch: bool
