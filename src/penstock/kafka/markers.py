@@ -16,7 +16,7 @@ from penstock.broker.transaction import Producer
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
-from penstock.kafka.outcome import DONE, Outcome, attempt, failure
+from penstock.kafka.outcome import Outcome, attempt, outcome_of
 from penstock.log.partition import Partition
 from penstock.wire.codec import Message
 
@@ -48,7 +48,7 @@ def _abort(call: Call, marker: Message, settle: Callable[[Outcome], None]) -> No
         return
 
     def done(error: PenstockError | None) -> None:
-        settle(DONE if error is None else failure(error))
+        settle(outcome_of(error))
 
     author = Producer(marker.producer_id, marker.producer_epoch)
     places = [(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
