@@ -44,7 +44,7 @@ compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka
 fault-log: $(STAMP) ## Crash, power-loss, corruption and kill -9 tests of the log
 	$(BIN)/python -m pytest tests/fault --ignore tests/fault/test_exactly_once.py --ignore tests/fault/test_spark_sink.py -v --timeout 3600
 
-fault-groups: $(STAMP) ## Members that join, leave and die; a transactional copy under kill -9, ten minutes
+fault-groups: $(STAMP) ## Members that join, leave and die; transactional copies under kill -9, ten minutes each
 	$(BIN)/python -m pytest tests/contract/test_group_churn.py -v --timeout 3600
 	PENSTOCK_KILL_SECONDS=600 $(BIN)/python -m pytest tests/fault/test_exactly_once.py -v -s --timeout 3600
 

@@ -258,6 +258,12 @@ def java_version() -> str:
     return (done.stderr or done.stdout).splitlines()[0]
 
 
+def java_command(main_class: str, *args: str, heap: str = "512m") -> list[str]:
+    """What starts one of Kafka's Java programs."""
+    command = ["java", f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+    return [*command, "-cp", class_path(), main_class, *args]
+
+
 def java_tool(
     main_class: str,
     *args: str,
@@ -271,8 +277,7 @@ def java_tool(
     Raises:
         KafkaError: check is set and the program failed; the message holds its output.
     """
-    command = ["java", f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
-    command += ["-cp", class_path(), main_class, *args]
+    command = java_command(main_class, *args, heap=heap)
     done = subprocess.run(
         command, input=input, capture_output=True, text=True, timeout=timeout, check=False
     )

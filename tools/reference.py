@@ -153,12 +153,6 @@ GAPS: Final = (
         "Consumers with `group.protocol=consumer` (KIP-848) are refused; the default is `classic`.",
     ),
     Gap(
-        "Transactions",
-        {27: "WriteTxnMarkers"},
-        "For tools that look for hanging transactions, of which there are none: what no producer can "
-        "end is aborted at the next start.",
-    ),
-    Gap(
         "Access control",
         {
             17: "SaslHandshake",
@@ -216,8 +210,9 @@ _API_HEAD: Final = f"""# Kafka requests and versions
 {_GENERATED}
 
 What a client finds in ApiVersions. The ranges are those of Kafka 4.3, so that clients take the broker
-for one; a request or a version that is not here closes the connection, except that ApiVersions itself
-answers with what there is.
+for one, and InitProducerId 6 for two-phase transactions, which no client uses unless it wants them; a
+request or a version that is not here closes the connection, except that ApiVersions itself answers with
+what there is.
 
 | request | key | versions |
 |---|---|---|

@@ -1,6 +1,6 @@
 """Transactions with every client that has them: all or nothing, and nobody twice.
 
-librdkafka and aiokafka speak the older protocol, Java and kafka-python the newer one.
+librdkafka, aiokafka and kafka-python speak the older protocol, Java the newer one.
 """
 
 from __future__ import annotations
@@ -183,6 +183,38 @@ def test_administration(
     producer.abort_transaction(30)
     missing = wire.call(DescribeTransactionsRequest(transactional_ids=["no"]), 0)
     assert missing.transaction_states[0].error_code == 105
+
+
+@pytest.mark.compat
+def test_kafkas_tool(broker: Broker, wire: Wire, make_topic: MakeTopic, new_name: NewName) -> None:
+    """kafka-transactions.sh: look at an open transaction from all sides, then abort it."""
+    topic, name = make_topic(), new_name()
+    wire.write(topic, [Record(b"before")])
+    producer = confluent(broker, name, **{"transaction.timeout.ms": 600_000})
+    producer.begin_transaction()
+    send(producer, topic, b"inside")
+    wire.write(topic, [Record(b"after")])
+
+    def tool(command: str, *arguments: str) -> str:
+        options = ("--bootstrap-server", broker.bootstrap, command)
+        return java_tool(f"{TOOLS}.TransactionsCommand", *options, *arguments).stdout
+
+    place = ("--topic", topic, "--partition", "0")
+    (listed,) = (line.split() for line in tool("list").splitlines() if name in line)
+    assert listed[-1] == "Ongoing"
+    described = tool("describe", "--transactional-id", name)
+    assert f"{topic}-0" in described
+    (row,) = tool("describe-producers", *place).splitlines()[1:]
+    assert row.split()[0] == listed[2]
+    assert row.split()[-1] == "1"
+    # Open, but neither too old nor unknown to its coordinator.
+    assert len(tool("find-hanging", *place).splitlines()) == 1
+    assert committed(broker, topic) == [b"before"]
+    tool("abort", *place, "--start-offset", "1")
+    assert eventually_committed(broker, topic, 2) == [b"before", b"after"]
+    tool("forceTerminateTransaction", "--transactionalId", name)
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(30)
 
 
 def test_smoke_kafka_python(broker: Broker, make_topic: MakeTopic, new_name: NewName) -> None:

@@ -18,6 +18,8 @@ from tests.clients.brokers import Broker
 from tests.support.commands import PENSTOCK, Commands
 
 from penstock.client.connection import admin, library
+from penstock.errors import UsageError
+from penstock.twophase import TwoPhaseProducer
 
 SECONDS_MAX = 60.0
 # Larger than what a client fetches ahead, so that a reader can be overtaken.
@@ -71,6 +73,47 @@ def test_transactions(cli: Commands, topic: str) -> None:
     with pytest.raises(KafkaException):
         producer.commit_transaction(30)
     assert "nobody uses that id" in cli.refused(3, "transactions", "abort", "no")
+
+
+@pytest.mark.parametrize(("verb", "past"), [("commit", "committed"), ("abort", "aborted")])
+def test_a_prepared_transaction_is_ended_by_name(
+    broker: Broker, cli: Commands, topic: str, verb: str, past: str
+) -> None:
+    name = f"cli-{uuid.uuid4().hex[:8]}"
+    if broker.name == "kafka":
+        with pytest.raises(UsageError, match="no two-phase transactions"):
+            TwoPhaseProducer(cli.bootstrap, name)
+        return
+    with TwoPhaseProducer(cli.bootstrap, name) as producer:
+        producer.recover("")
+        producer.send(topic, b"x", partition=0)
+        producer.prepare()
+    cli.ok("produce", topic, "--partition", "0", data=b"after\n")
+    listed = json.loads(cli.ok("transactions", "list", "--open", "--json"))
+    (found,) = (one for one in listed if one["name"] == name)
+    assert (found["two_phase"], found["timeout_seconds"]) == (True, None)
+    assert found["open_seconds"] > 0
+    assert "two-phase" in cli.ok("transactions", "list")
+    read = ("consume", topic, "--partition", "0", "--from", "start")
+    assert cli.ok(*read) == ""
+    assert "add --yes" in cli.refused(2, "transactions", verb, name)
+    done = cli.run("transactions", verb, name, "--yes")
+    assert f"{past} the transaction of {name} ({topic}-0)" in done.stderr
+    assert cli.ok(*read).splitlines() == ["x", "after"][verb == "abort" :]
+    assert "none is open" in cli.refused(5, "transactions", verb, name, "--yes")
+
+
+def test_an_ordinary_transaction_is_not_committed_by_name(cli: Commands, topic: str) -> None:
+    name = f"cli-{uuid.uuid4().hex[:8]}"
+    settings = {"bootstrap.servers": cli.bootstrap, "transactional.id": name, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0)
+    producer.flush(30)
+    refused = cli.refused(2, "transactions", "commit", name, "--yes")
+    assert "not a two-phase transaction" in refused
+    producer.commit_transaction(30)
 
 
 # -- topics

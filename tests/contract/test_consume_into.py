@@ -8,15 +8,12 @@ import sqlite3
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from tests.support import applying
-from tools.postgres import programs, running_postgres
 
 from penstock.client.connection import admin, library
 from penstock.consume import RecordsGoneError, consume_into
@@ -26,28 +23,6 @@ from penstock.testing.running import RunningBroker
 SECONDS_MAX = 60.0
 SEED = int(os.environ.get("PENSTOCK_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 RECORDS, PARTITIONS, KILLS = 3000, 3, 8
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    if programs() is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with running_postgres() as found:
-        yield found
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where to write to: an empty database."""
-    if request.param == "sqlite":
-        return str(tmp_path / "applied.db")
-    server = str(request.getfixturevalue("postgres"))
-    name = f"test_{uuid.uuid4().hex[:8]}"
-    connection = applying.connect(server)
-    connection.autocommit = True
-    connection.execute(f"CREATE DATABASE {name}")
-    connection.close()
-    return server.replace("dbname=postgres", f"dbname={name}")
 
 
 @pytest.fixture

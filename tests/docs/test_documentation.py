@@ -13,11 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+GUIDE = ROOT / "docs/guide"
 RUN = [
     ROOT / "README.md",
-    ROOT / "docs/guide/testing.md",
-    ROOT / "docs/guide/once.md",
-    ROOT / "docs/guide/spark.md",
+    *(GUIDE / f"{page}.md" for page in ("testing", "once", "both", "spark")),
 ]
 
 

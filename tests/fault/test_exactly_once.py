@@ -1,8 +1,9 @@
 """Exactly once: a transactional copy, while broker and workers are killed at random.
 
-Three workers copy a topic in transactions that also commit their offsets. In the end a reader of
-committed records must find every record once, and the records of each partition in order; it must see
-nothing of a transaction that was cut off.
+Workers copy a topic in transactions that also commit their offsets: three with librdkafka, in the older
+one of Kafka's protocols, or two of Java's own copier, in the newer one, which also abort now and then.
+In the end a reader of committed records must find every record once, and the records of each partition
+in order; it must see nothing of a transaction that was cut off.
 
     PENSTOCK_KILL_SECONDS   how long to kill (default 60; `make fault-groups` takes 600)
     PENSTOCK_KILL_SEED      when to kill whom (default: another one each time; it is printed)
@@ -16,30 +17,68 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.fault.killed_broker import CLIENT
 from tests.support.serving import Serving, steady_port
+from tools.kafka import java_command
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(1800)]
 
 SECONDS = float(os.environ.get("PENSTOCK_KILL_SECONDS", "60"))
 SEED = int(os.environ.get("PENSTOCK_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 2**31)
 PARTITIONS = 4
-WORKERS = 3
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class Kind(NamedTuple):
+    """A kind of worker."""
+
+    name: str
+    workers: int
+    pause: float
+    """How long to leave all of them alone, at most."""
+    command: Callable[[str, str], list[str]]
+    """By bootstrap and transactional id."""
+    copy: Callable[[bytes], bytes]
+    """What it makes of a value."""
+
+
+def confluent_copier(bootstrap: str, name: str) -> list[str]:
+    return [sys.executable, "-m", "tests.fault.copier", bootstrap, name, GROUP, SOURCE, TARGET]
+
+
+def java_copier(bootstrap: str, name: str) -> list[str]:
+    """It ends by itself where its input ended when it began, and is then started again."""
+    program, *rest = java_command(
+        "org.apache.kafka.tools.TransactionalMessageCopier",
+        *("--broker-list", bootstrap, "--transactional-id", name, "--consumer-group", GROUP),
+        *("--input-topic", SOURCE, "--input-partition", "-1", "--output-topic", TARGET),
+        *("--transaction-size", "100", "--transaction-timeout", "10000"),
+        *("--group-mode", "--use-group-metadata", "--enable-random-aborts"),
+        heap="128m",
+    )
+    # A quick start: it is killed before it could become fast.
+    return [program, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *rest]
+
+
+CONFLUENT = Kind("confluent", 3, 4.0, confluent_copier, lambda value: value[::-1])
+JAVA = Kind("java", 2, 12.0, java_copier, lambda value: value)
 
 
 class Pipeline:
     """A broker and its workers, each of which is started again when it ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: Kind) -> None:
         self._folder = folder
+        self._kind = kind
         self.bootstrap = f"127.0.0.1:{steady_port()}"
         self.broker = self._start_broker()
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
@@ -50,16 +89,17 @@ class Pipeline:
         return Serving(data, errors, kafka=self.bootstrap).wait_ready()
 
     def keep_workers(self) -> None:
-        for number in range(WORKERS):
+        for number in range(self._kind.workers):
             worker = self.workers.get(number)
             if worker is not None and worker.poll() is None:
                 continue
             if worker is not None and worker.returncode == 1:
                 self.counts["gave up by themselves"] += 1
-            command = [sys.executable, "-m", "tests.fault.copier", self.bootstrap]
-            command += [f"copier-{number}", GROUP, SOURCE, TARGET]
+            command = self._kind.command(self.bootstrap, f"copier-{number}")
             with (self._folder / f"copier-{number}.log").open("ab") as errors:
-                self.workers[number] = subprocess.Popen(command, cwd=ROOT, stderr=errors)
+                self.workers[number] = subprocess.Popen(
+                    command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors
+                )
 
     def kill_worker(self, number: int) -> None:
         self.workers[number].kill()
@@ -112,12 +152,12 @@ def value_of(partition: int, number: int) -> bytes:
     return b"%d/%08d" % (partition, number)
 
 
-def committed(bootstrap: str, wanted: list[int]) -> list[list[bytes]]:
+def committed(pipeline: Pipeline, wanted: list[int]) -> list[list[bytes]]:
     """Everything a reader of committed records sees, when there is as much as was sent, or more."""
     consumer = Consumer(
         CLIENT
         | {
-            "bootstrap.servers": bootstrap,
+            "bootstrap.servers": pipeline.bootstrap,
             "group.id": "reader",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -129,11 +169,12 @@ def committed(bootstrap: str, wanted: list[int]) -> list[list[bytes]]:
     at_end: set[int] = set()
     deadline = time.monotonic() + 180
     while True:
+        pipeline.keep_workers()
         for message in consumer.consume(10_000, 0.5):
             if message.error():
                 at_end.add(message.partition())
             else:
-                values[message.partition()].append(message.value()[::-1])
+                values[message.partition()].append(message.value())
                 at_end.discard(message.partition())
         complete = all(len(v) >= n for v, n in zip(values, wanted, strict=True))
         if complete and len(at_end) == PARTITIONS:
@@ -142,11 +183,12 @@ def committed(bootstrap: str, wanted: list[int]) -> list[list[bytes]]:
         assert time.monotonic() < deadline, f"{[len(v) for v in values]} of {wanted}"
 
 
-def test_every_record_is_copied_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [CONFLUENT, JAVA], ids=lambda kind: kind.name)
+def test_every_record_is_copied_once(tmp_path: Path, kind: Kind) -> None:
     print(f"seed {SEED}, {SECONDS:.0f} s")
     chance = random.Random(SEED)
     with ExitStack() as stack:
-        pipeline = Pipeline(tmp_path)
+        pipeline = Pipeline(tmp_path, kind)
         stack.callback(pipeline.close)
         admin = AdminClient(CLIENT | {"bootstrap.servers": pipeline.bootstrap})
         topics = [NewTopic(name, PARTITIONS, 1) for name in (SOURCE, TARGET)]
@@ -163,12 +205,12 @@ def test_every_record_is_copied_once(tmp_path: Path) -> None:
                 if chance.random() < 0.4:
                     pipeline.kill_broker()
                 else:
-                    pipeline.kill_worker(chance.randrange(WORKERS))
-                next_kill = time.monotonic() + chance.uniform(0.2, 4.0)
+                    pipeline.kill_worker(chance.randrange(kind.workers))
+                next_kill = time.monotonic() + chance.uniform(0.2, kind.pause)
         source.finish()
-        pipeline.keep_workers()
-        found = committed(pipeline.bootstrap, source.sent)
+        found = committed(pipeline, source.sent)
         print(dict(pipeline.counts), f"{sum(source.sent)} records")
         for partition, values in enumerate(found):
-            assert values == [value_of(partition, n) for n in range(source.sent[partition])]
+            sent = range(source.sent[partition])
+            assert values == [kind.copy(value_of(partition, n)) for n in sent]
         assert pipeline.counts["brokers killed"] and pipeline.counts["workers killed"]

@@ -79,7 +79,7 @@ class History:
     def register(self, log: Log) -> Producer:
         found: list[Producer] = []
         log.broker.transactions.register(
-            NAME, 60_000, NO_PRODUCER, lambda error, producer: found.append(producer)
+            NAME, 60_000, NO_PRODUCER, lambda error, producer, kept: found.append(producer)
         )
         log.commit()
         return found[0]

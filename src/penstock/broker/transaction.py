@@ -4,15 +4,22 @@ EMPTY    --first batch, partition or offset--> OPEN
 OPEN     --commit, abort, time is up, the id is taken over--> DECIDING
 DECIDING --the decision is durable, and every partition has its marker--> EMPTY
 
+A two-phase transaction is OPEN until somebody ends it: its time is never up. Who takes the id over may
+keep it, to end it then: the records stay those of their author, who is fenced, and no more can be added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.broker.timers import Alarm, CallLater
+from penstock.broker.transaction_errors import (
+    ConcurrentTransactionError,
+    FencedError,
+    InvalidTransactionStateError,
+)
 from penstock.log.positions import PartitionId
 from penstock.log.transactions import Held
 
@@ -33,6 +40,8 @@ class Producer(NamedTuple):
 
 
 NO_PRODUCER = Producer(-1, -1)
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The timeout of two-phase transactions, in Kafka's own files too."""
 
 
 class Ended(NamedTuple):
@@ -52,6 +61,8 @@ class Transaction:
         self.producer = producer
         self.previous = NO_PRODUCER
         """Who used the id before the last change of hands."""
+        self.kept: Producer | None = None
+        """Who wrote the open transaction, if the id has changed hands since without ending it."""
         self.timeout_ms = timeout_ms
         self.used_ms = 0
         self.begun_ms = -1
@@ -68,6 +79,21 @@ class Transaction:
         self.alarm = Alarm(call_later)
 
     @property
+    def author(self) -> Producer:
+        """Whose records the open transaction has."""
+        return self.kept or self.producer
+
+    @property
+    def producer_ids(self) -> set[int]:
+        """The ids that mean this transaction: of who uses it, and of its author."""
+        return {self.producer.id, self.author.id}
+
+    @property
+    def two_phase(self) -> bool:
+        """Whether its transactions stay open until somebody ends them."""
+        return self.timeout_ms == NO_TIMEOUT_MS
+
+    @property
     def shown_state(self) -> str:
         """The state by Kafka's name."""
         if self.state is State.OPEN:
@@ -77,3 +103,41 @@ class Transaction:
         if self.last is not None:
             return "CompleteCommit" if self.last.commit else "CompleteAbort"
         return "Empty"
+
+    def marker(self, epoch: int) -> Producer:
+        """Who the markers name: the one who wrote the records, with an epoch that fences it."""
+        author = self.author
+        if author.id != self.producer.id:  # its epochs were used up
+            return author._replace(epoch=author.epoch + 1)
+        return author._replace(epoch=epoch)
+
+    def check_takes_more(self) -> None:
+        """Pass while something can be added.
+
+        Raises:
+            TransactionError: it is being ended, or only waits for its end.
+        """
+        if self.state is State.DECIDING:
+            raise self.concurrent()
+        if self.kept is not None:
+            raise InvalidTransactionStateError(
+                f"use transactional id {self.name}",
+                "a transaction was prepared, and waits for its end",
+                "commit or abort it first",
+            )
+
+    def fenced(self, producer: Producer) -> FencedError:
+        """For a producer that is not the one who uses the id."""
+        return FencedError(
+            f"use transactional id {self.name}",
+            f"epoch {producer.epoch} is not the one in use, {self.producer.epoch}",
+            "a newer producer has taken over, or the transaction timed out; start anew",
+        )
+
+    def concurrent(self) -> ConcurrentTransactionError:
+        """For who comes while the transaction is being ended."""
+        return ConcurrentTransactionError(
+            f"use transactional id {self.name}",
+            "its last transaction is being ended",
+            "try again",
+        )

@@ -7,6 +7,9 @@ the journal. What a transaction has touched is known from the log itself, so tha
 Both of Kafka's protocols are served. In the older one clients enlist partitions before they write and
 keep their epoch; in the newer one (KIP-890) writing enlists, and every transaction has an epoch of its
 own, which keeps late batches of one out of the next.
+
+A two-phase transaction (KIP-939) waits for a decision that is made elsewhere, in a database for example.
+It needs nothing that others do not have, except that it never times out and can change hands.
 """
 
 from __future__ import annotations
@@ -19,10 +22,15 @@ from penstock.broker.appending import Appender
 from penstock.broker.groups import Groups
 from penstock.broker.journaling import Done, write
 from penstock.broker.timers import CallLater
-from penstock.broker.transaction import NO_PRODUCER, Ended, Producer, State, Transaction
+from penstock.broker.transaction import (
+    NO_PRODUCER,
+    NO_TIMEOUT_MS,
+    Ended,
+    Producer,
+    State,
+    Transaction,
+)
 from penstock.broker.transaction_errors import (
-    ConcurrentTransactionError,
-    FencedError,
     InvalidTimeoutError,
     InvalidTransactionStateError,
     OldEpochError,
@@ -44,6 +52,8 @@ _RETRY_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 ProducerDone = Callable[[PenstockError | None, Producer], None]
+RegisterDone = Callable[[PenstockError | None, Producer, Producer], None]
+"""What went wrong; the producer; and who wrote the open transaction that was kept, or NO_PRODUCER."""
 FindPartition = Callable[[PartitionId], Partition | None]
 
 
@@ -95,9 +105,13 @@ class Transactions:
         if record.decision is not None and not record.taken_over:
             ended = Producer(record.decision.producer_id, record.decision.ended_epoch)
             transaction.last = Ended(ended, record.decision.commit)
-        self._by_name[name] = self._by_producer[producer.id] = transaction
-        if record.open:
-            self._begin(transaction)
+        if record.kept is not None:
+            transaction.kept = Producer(*record.kept)
+        self._by_name[name] = transaction
+        for number in transaction.producer_ids:
+            self._by_producer[number] = transaction
+        if record.open or record.kept is not None:
+            self._begin(transaction, record.begun_ms)
             transaction.partitions |= record.enlisted
             transaction.held = {g: (kind, dict(o)) for g, (kind, o) in record.held.items()}
 
@@ -113,7 +127,7 @@ class Transactions:
                 self._wait_for_markers(self._by_name[name], decision)
                 return
         transaction = self._by_producer.get(producer.id)
-        if transaction is not None and transaction.producer == producer:
+        if transaction is not None and transaction.author == producer:
             if transaction.state is State.EMPTY:
                 self._begin(transaction)
             transaction.partitions.add(identity)
@@ -152,27 +166,42 @@ class Transactions:
 
     # -- who uses an id
 
-    def register(self, name: str, timeout_ms: int, claim: Producer, done: ProducerDone) -> None:
-        """Give the id to a producer: its open transaction is aborted, earlier users are fenced.
+    def register(
+        self,
+        name: str,
+        timeout_ms: int,
+        claim: Producer,
+        done: RegisterDone,
+        *,
+        two_phase: bool = False,
+        keep: bool = False,
+    ) -> None:
+        """Give the id to a producer: earlier users are fenced, their open transaction is aborted.
 
         Args:
             name: the transactional id.
             timeout_ms: how long its transactions may stay open.
             claim: who the producer says it is, if it had the id before; else NO_PRODUCER.
-            done: called with what went wrong, or None and the producer's id and epoch once durable.
+            done: called in the end; without an error once all is durable.
+            two_phase: its transactions stay open until somebody ends them.
+            keep: do not abort an open transaction, so that it can be ended as its author decided.
         """
         try:
-            if not 0 < timeout_ms <= TRANSACTION_TIMEOUT_MS_MAX:
+            if two_phase:
+                timeout_ms = NO_TIMEOUT_MS
+            elif not 0 < timeout_ms <= TRANSACTION_TIMEOUT_MS_MAX:
                 raise InvalidTimeoutError(
                     f"use transactional id {name}",
                     f"a timeout of {timeout_ms} ms",
                     f"set transaction.timeout.ms between 1 and {TRANSACTION_TIMEOUT_MS_MAX}",
                 )
-            self._register(name, timeout_ms, claim, done)
+            self._register(name, timeout_ms, claim, done, keep=keep)
         except PenstockError as error:
-            done(error, NO_PRODUCER)
+            done(error, NO_PRODUCER, NO_PRODUCER)
 
-    def _register(self, name: str, timeout_ms: int, claim: Producer, done: ProducerDone) -> None:
+    def _register(
+        self, name: str, timeout_ms: int, claim: Producer, done: RegisterDone, *, keep: bool
+    ) -> None:
         self._space.check()
         transaction = self._by_name.get(name)
         if transaction is None:
@@ -181,45 +210,61 @@ class Transactions:
             self._by_name[name] = self._by_producer[producer.id] = transaction
             self._write_registered(transaction, done)
             return
-        again = partial(self.register, name, timeout_ms, claim, done)
+        two_phase = timeout_ms == NO_TIMEOUT_MS
+        again = partial(
+            self.register, name, timeout_ms, claim, done, two_phase=two_phase, keep=keep
+        )
         if claim != NO_PRODUCER and claim not in (transaction.producer, transaction.previous):
-            raise _fenced(transaction, claim)
+            raise transaction.fenced(claim)
         if transaction.state is State.DECIDING or not transaction.settled:
             transaction.waiting.append(again)
-        elif transaction.state is State.OPEN:
+        elif transaction.state is State.OPEN and not keep:
             transaction.waiting.append(again)
             self._fence(transaction)
         else:
-            # A claim to the one before: the answer that told of its successor was lost.
-            if claim in (NO_PRODUCER, transaction.producer):
-                transaction.previous = transaction.producer
-                self._replace(transaction, self._successor(transaction.producer))
-            transaction.timeout_ms = timeout_ms
+            self._hand_over(transaction, claim)
+            # A transaction that is kept does not get a timeout that it did not have.
+            if transaction.state is State.EMPTY or two_phase:
+                transaction.timeout_ms = timeout_ms
+            if transaction.two_phase:
+                transaction.alarm.cancel()
             transaction.last = None
             self._write_registered(transaction, done)
 
-    def _write_registered(self, transaction: Transaction, done: ProducerDone) -> None:
-        producer = transaction.producer
+    def _hand_over(self, transaction: Transaction, claim: Producer) -> None:
+        if claim not in (NO_PRODUCER, transaction.producer):
+            return  # to the one before: the answer that told of its successor was lost
+        kept = transaction.author if transaction.state is State.OPEN else None
+        transaction.previous = transaction.producer
+        self._replace(transaction, self._successor(transaction.producer), kept)
+
+    def _write_registered(self, transaction: Transaction, done: RegisterDone) -> None:
+        producer, kept = transaction.producer, transaction.kept
         transaction.used_ms = self._clock.wall_ms()
         line = journal_of.registered(
-            transaction.name, *producer, transaction.timeout_ms, transaction.used_ms
+            transaction.name, *producer, transaction.timeout_ms, transaction.used_ms, kept
         )
-        self._write(line, lambda error: done(error, producer))
+        self._write(line, lambda error: done(error, producer, kept or NO_PRODUCER))
 
     def _successor(self, producer: Producer) -> Producer:
         if producer.epoch >= _EPOCH_MAX:
             return Producer(self._new_producer_id(), 0)
         return Producer(producer.id, producer.epoch + 1)
 
-    def _replace(self, transaction: Transaction, producer: Producer) -> None:
-        del self._by_producer[transaction.producer.id]
-        transaction.producer = producer
-        self._by_producer[producer.id] = transaction
+    def _replace(
+        self, transaction: Transaction, producer: Producer, kept: Producer | None = None
+    ) -> None:
+        for number in transaction.producer_ids:
+            del self._by_producer[number]
+        transaction.producer, transaction.kept = producer, kept
+        for number in transaction.producer_ids:
+            self._by_producer[number] = transaction
 
-    def _fence(self, transaction: Transaction) -> None:
+    def _fence(self, transaction: Transaction, done: ProducerDone = lambda *_: None) -> None:
         """Abort an open transaction, and let its producer do no more."""
         raised = transaction.producer._replace(epoch=transaction.producer.epoch + 1)
-        self._decide(transaction, raised, raised, lambda *_: None, commit=False)
+        marker = transaction.marker(raised.epoch)
+        self._decide(transaction, marker, raised, done, commit=False)
 
     # -- what belongs to a transaction
 
@@ -242,14 +287,13 @@ class Transactions:
                 f"producer {producer_id} has no transactional id",
                 "start the producer's transactions anew",
             )
-        if epoch != transaction.producer.epoch:
+        if transaction.producer != (producer_id, epoch):
             raise OldEpochError(
                 f"append to {partition}",
                 f"epoch {epoch} of transactional id {transaction.name} is not in use",
                 "a newer producer has taken over, or the transaction timed out",
             )
-        if transaction.state is State.DECIDING:
-            raise _concurrent(transaction)
+        transaction.check_takes_more()
         if partition.identity in transaction.partitions:
             return
         if not begins:
@@ -326,26 +370,33 @@ class Transactions:
                 f"use transactional id {name}", "this producer does not have it", "begin anew"
             )
         if transaction.producer.epoch != producer.epoch:
-            raise _fenced(transaction, producer)
+            raise transaction.fenced(producer)
         return transaction
 
     def _open_for(self, name: str, producer: Producer) -> Transaction:
         transaction = self.check(name, producer)
-        if transaction.state is State.DECIDING:
-            raise _concurrent(transaction)
+        transaction.check_takes_more()
         return transaction
 
     def _begin_with_alarm(self, transaction: Transaction) -> None:
-        if transaction.state is State.EMPTY:
-            self._begin(transaction)
-            self._set_alarm(transaction)
+        if transaction.state is not State.EMPTY:
+            return
+        self._begin(transaction)
+        self._set_alarm(transaction)
+        if transaction.two_phase:
+            # It may be open for days and restarts, and somebody will ask for how long. Nobody has to
+            # wait for it: without this line it is as old as the last start.
+            line = journal_of.enlisted(transaction.name, (), transaction.begun_ms)
+            self._write(line, lambda _: None)
 
-    def _begin(self, transaction: Transaction) -> None:
+    def _begin(self, transaction: Transaction, begun_ms: int | None = None) -> None:
         transaction.state = State.OPEN
-        transaction.begun_ms = self._clock.wall_ms()
+        transaction.begun_ms = self._clock.wall_ms() if begun_ms is None else begun_ms
         transaction.last = None
 
     def _set_alarm(self, transaction: Transaction) -> None:
+        if transaction.two_phase:
+            return
         transaction.alarm.set(transaction.timeout_ms / 1000, partial(self._time_out, transaction))
 
     def _time_out(self, transaction: Transaction) -> None:
@@ -380,7 +431,7 @@ class Transactions:
             return
         transaction = self.check(name, producer)
         if transaction.state is State.DECIDING:
-            raise _concurrent(transaction)
+            raise transaction.concurrent()
         if transaction.state is State.EMPTY and (commit or not new_epoch):
             raise InvalidTransactionStateError(
                 f"end the transaction of {name}", "none is open", "begin one first"
@@ -391,11 +442,38 @@ class Transactions:
             )
             return
         self._space.check()
-        marker = following = producer
-        if new_epoch:
-            marker = producer._replace(epoch=producer.epoch + 1)
-            following = self._successor(producer)
+        following = self._successor(producer) if new_epoch else producer
+        marker = transaction.marker(producer.epoch + 1 if new_epoch else producer.epoch)
         self._decide(transaction, marker, following, done, commit=commit)
+
+    def abort(
+        self,
+        author: Producer,
+        partitions: Collection[Partition],
+        done: Callable[[PenstockError | None], None],
+    ) -> None:
+        """Abort what a producer has open in any of some partitions; done when that is durable.
+
+        Everywhere, and its producer is fenced: half a transaction is none.
+
+        Raises:
+            TransactionError, StorageError: nothing was done.
+        """
+        tables = [self._appender.producers(partition) for partition in partitions]
+        if any(author.epoch < table.epoch_of(author.id) for table in tables):
+            raise OldEpochError(
+                f"abort what producer {author.id} has written",
+                f"epoch {author.epoch} is not its newest",
+                "look again who has a transaction open",
+            )
+        transaction = self._by_producer.get(author.id)
+        if transaction is None or not any(author.id in table.open_transactions for table in tables):
+            self._commit.after(lambda: done(None))  # its end may not be durable yet
+            return
+        if transaction.state is State.DECIDING or not transaction.settled:
+            raise transaction.concurrent()
+        self._space.check()
+        self._fence(transaction, lambda error, _: done(error))
 
     def _end_later(
         self, name: str, producer: Producer, done: ProducerDone, *, commit: bool, new_epoch: bool
@@ -500,19 +578,3 @@ class Transactions:
 
     def _write(self, line: dict[str, object], done: Done) -> None:
         write(self._journal, self._commit, Change(line), "change a transaction", done)
-
-
-def _fenced(transaction: Transaction, producer: Producer) -> FencedError:
-    return FencedError(
-        f"use transactional id {transaction.name}",
-        f"epoch {producer.epoch} is not the one in use, {transaction.producer.epoch}",
-        "a newer producer has taken over, or the transaction timed out; start anew",
-    )
-
-
-def _concurrent(transaction: Transaction) -> ConcurrentTransactionError:
-    return ConcurrentTransactionError(
-        f"use transactional id {transaction.name}",
-        "its last transaction is being ended",
-        "try again",
-    )

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from penstock.consume.databases import database_of
+from penstock.databases import database_of
 from penstock.errors import PenstockError
 
 TABLE: Final = "penstock_positions"

@@ -25,10 +25,10 @@ from penstock.broker.group_errors import NonEmptyGroupError
 from penstock.broker.group_member import Identity
 from penstock.broker.groups import AnyGroup
 from penstock.broker.topic import Topic
-from penstock.errors import PenstockError, StorageError
+from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
-from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure
+from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure, replying
 from penstock.log.committed import Committed
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message, MessageClass
@@ -61,10 +61,8 @@ def offset_commit(call: Call, request: Message) -> Message | None:
     offsets = {c.partition: c.committed for _, items in commits for c in items if c.partition}
     outcome = attempt(lambda: _check_commit(call, request.group_id, who, generation))
 
-    def settle(error: StorageError | None) -> None:
-        call.reply(_committed(commits, DONE if error is None else failure(error)))
-
     if outcome.ok and offsets:
+        settle = replying(call, partial(_committed, commits))
         outcome = attempt(lambda: groups.commit(request.group_id, offsets, settle))
         if outcome.ok:
             return None
@@ -265,11 +263,9 @@ def offset_delete(call: Call, request: Message) -> Message | None:
             find = partial(_removable, broker, topic.name, number, subscribed, removed)
             results.append((topic.name, number, attempt(find)))
 
-    def settle(error: StorageError | None) -> None:
-        call.reply(_deleted(results, DONE if error is None else failure(error)))
-
     if not removed:
         return _deleted(results, DONE)
+    settle = replying(call, partial(_deleted, results))
     broker.groups.remove_offsets(group.name, removed, settle)
     return None
 

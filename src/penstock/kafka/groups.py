@@ -41,7 +41,7 @@ from penstock.broker.group_member import (
 from penstock.errors import StorageError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code, code_of
-from penstock.kafka.outcome import DONE, Outcome, attempt, failure
+from penstock.kafka.outcome import Outcome, attempt, outcome_of
 from penstock.wire.codec import Message
 
 _TYPES: Final = {Group: "classic", ConsumerGroup: "consumer"}
@@ -264,7 +264,7 @@ def delete_groups(call: Call, request: Message) -> None:
     outcomes: dict[str, Outcome] = {}
 
     def settle(name: str, error: StorageError | None) -> None:
-        outcomes[name] = DONE if error is None else failure(error)
+        outcomes[name] = outcome_of(error)
 
     for name in dict.fromkeys(request.groups_names):
         outcome = attempt(partial(groups.delete, name, partial(settle, name)))

@@ -45,6 +45,18 @@ def failure(error: PenstockError | OSError) -> Outcome:
     return Outcome(code, error.reason[:_MESSAGE_CHARS_MAX])
 
 
+def outcome_of(error: PenstockError | None) -> Outcome:
+    """How something went that ends by saying what went wrong, if anything did."""
+    return DONE if error is None else failure(error)
+
+
+def replying(
+    call: Call, build: Callable[[Outcome], Message]
+) -> Callable[[PenstockError | None], None]:
+    """What to hand to something that ends later: it answers with what is built of the outcome."""
+    return lambda error: call.reply(build(outcome_of(error)))
+
+
 def attempt(action: Callable[[], object]) -> Outcome:
     """Do something that can be refused."""
     try:

@@ -1,4 +1,10 @@
-"""InitProducerId (22): ids for idempotent producers, and for those with transactions."""
+"""InitProducerId (22): ids for idempotent producers, and for those with transactions.
+
+Version 6 brings two-phase transactions (KIP-939). A Kafka 4.3 has it but offers it only if told to; here
+it is offered, because clients take no harm: librdkafka and aiokafka know lower versions only, Java 4.3
+and kafka-python send it with both of its switches off and ignore what it adds to the answer, and nobody
+guesses the version of a broker from it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +19,7 @@ from penstock.wire.codec import Message
 
 _CLAIM_FROM = 3
 _FENCED_FROM = 4
+_TWO_PHASE_FROM = 6
 
 
 def init_producer_id(call: Call, request: Message) -> Message | None:
@@ -25,11 +32,17 @@ def init_producer_id(call: Call, request: Message) -> Message | None:
     if call.version >= _CLAIM_FROM:
         claim = Producer(request.producer_id, request.producer_epoch)
 
-    def answer(error: PenstockError | None, producer: Producer) -> None:
-        call.reply(_answer(producer) if error is None else _refused(_code(call, error)))
+    def answer(error: PenstockError | None, producer: Producer, kept: Producer) -> None:
+        call.reply(_answer(producer, kept) if error is None else _refused(_code(call, error)))
 
+    knows_two_phase = call.version >= _TWO_PHASE_FROM
     call.context.broker.transactions.register(
-        request.transactional_id, request.transaction_timeout_ms, claim, answer
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        claim,
+        answer,
+        two_phase=knows_two_phase and request.enable2_pc,
+        keep=knows_two_phase and request.keep_prepared_txn,
     )
     return None
 
@@ -54,9 +67,13 @@ def _idempotent(call: Call) -> Message | None:
     return None
 
 
-def _answer(producer: Producer) -> Message:
+def _answer(producer: Producer, kept: Producer = NO_PRODUCER) -> Message:
     return InitProducerIdResponse(
-        error_code=Code.NONE, producer_id=producer.id, producer_epoch=producer.epoch
+        error_code=Code.NONE,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        ongoing_txn_producer_id=kept.id,
+        ongoing_txn_producer_epoch=kept.epoch,
     )
 
 

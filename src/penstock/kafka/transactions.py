@@ -7,6 +7,7 @@ DescribeTransactions (65) and ListTransactions (66).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from kafka.protocol.admin import DescribeTransactionsResponse, ListTransactionsResponse
@@ -27,7 +28,7 @@ from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
 from penstock.kafka.group_offsets import partition_id
-from penstock.kafka.outcome import DONE, Outcome, attempt, failure
+from penstock.kafka.outcome import Outcome, attempt, failure, outcome_of, replying
 from penstock.log.committed import Offsets
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message
@@ -70,11 +71,9 @@ def add_partitions_to_txn(call: Call, request: Message) -> Message | None:
             }
         )
 
-    def settle(error: PenstockError | None) -> None:
-        call.reply(answer(DONE if error is None else failure(error)))
-
     partitions = {p for p in found.values() if p is not None}
     transactions = call.context.broker.transactions
+    settle = replying(call, answer)
     outcome = attempt(lambda: transactions.add_partitions(name, producer, partitions, settle))
     return None if outcome.ok else answer(outcome)
 
@@ -111,12 +110,10 @@ def add_offsets_to_txn(call: Call, request: Message) -> Message | None:
     def answer(outcome: Outcome) -> Message:
         return AddOffsetsToTxnResponse(error_code=_code(outcome, call))
 
-    def settle(error: PenstockError | None) -> None:
-        call.reply(answer(DONE if error is None else failure(error)))
-
     if not request.group_id:
         return answer(Outcome(Code.INVALID_GROUP_ID))
     transactions = call.context.broker.transactions
+    settle = replying(call, answer)
     producer = Producer(request.producer_id, request.producer_epoch)
     name: str = request.transactional_id
     outcome = attempt(lambda: transactions.add_partitions(name, producer, (), settle))
@@ -136,7 +133,7 @@ def end_txn(call: Call, request: Message) -> Message | None:
         return response
 
     def settle(error: PenstockError | None, producer: Producer) -> None:
-        call.reply(answer(DONE if error is None else failure(error), producer))
+        call.reply(answer(outcome_of(error), producer))
 
     producer = Producer(request.producer_id, request.producer_epoch)
     outcome = attempt(
@@ -163,9 +160,7 @@ def txn_offset_commit(call: Call, request: Message) -> Message | None:
         outcome = attempt(lambda t=topic, w=wanted: _take(call, t, w, offsets))  # type: ignore[misc]
         outcomes.append((topic.name, number, outcome))
 
-    def settle(error: PenstockError | None) -> None:
-        call.reply(_offsets_held(outcomes, DONE if error is None else failure(error)))
-
+    settle = replying(call, partial(_offsets_held, outcomes))
     outcome = attempt(lambda: _check_and_hold(call, request, offsets, settle))
     if outcome.ok and offsets:
         return None

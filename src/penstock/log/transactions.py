@@ -3,14 +3,17 @@
 Lines, each of which changes what those before it said of the transactional id:
 
     {"transaction": T, "producer": P, "epoch": E, "timeout": MS, "time": MS}    who uses it now
+    {..., "kept": [P, E]}                                                       and one stays open
     {"transaction": T, "enlisted": [[TOPIC_ID, PARTITION]...]}                  one is open, with these
+    {..., "begun": MS}                                                          and since then
     {"transaction": T, "group": G, "type": K, "time": MS, "offsets": [...]}     it would commit these
     {"transaction": T, "commit": BOOL, "marker": [P, E], "ended": E, "producer": P, "epoch": E,
      "ends": [[TOPIC_ID, PARTITION, END]...], "time": MS}                       it ended; P, E are next
     {"transaction": T, "expired": true}                                         nothing is kept of it
 
 A decision names the end that each partition had then: a transaction of that producer that is open in the
-log below it is the one that was decided, and lacks its marker; one above it came later.
+log below it is the one that was decided, and lacks its marker; one above it came later. "kept" is who
+wrote the records of a transaction that was taken over to be ended. A timeout of 2^31-1 stands for none.
 """
 
 from __future__ import annotations
@@ -47,6 +50,10 @@ class TransactionRecord:
     timeout_ms: int = 0
     used_ms: int = 0
     open: bool = False
+    begun_ms: int | None = None
+    """Since when, where that was written."""
+    kept: tuple[int, int] | None = None
+    """Id and epoch of who wrote the open transaction, if that is not who uses the id now."""
     enlisted: set[PartitionId] = field(default_factory=set)
     held: Held = field(default_factory=dict)
     decision: Decision | None = None
@@ -55,21 +62,31 @@ class TransactionRecord:
 
 
 def registered(
-    name: str, producer_id: int, epoch: int, timeout_ms: int, now: int
+    name: str,
+    producer_id: int,
+    epoch: int,
+    timeout_ms: int,
+    now: int,
+    kept: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """A producer has begun to use the id."""
-    return {
+    """A producer has begun to use the id, and may have kept what another has written."""
+    line: dict[str, Any] = {
         "transaction": name,
         "producer": producer_id,
         "epoch": epoch,
         "timeout": timeout_ms,
         "time": now,
     }
+    return line if kept is None else line | {"kept": list(kept)}
 
 
-def enlisted(name: str, partitions: Collection[PartitionId]) -> dict[str, Any]:
+def enlisted(
+    name: str, partitions: Collection[PartitionId], begun_ms: int | None = None
+) -> dict[str, Any]:
     """A transaction is open, and has, or may get, records in these partitions."""
-    return {"transaction": name, "enlisted": [[str(p.topic_id), p.partition] for p in partitions]}
+    places = [[str(p.topic_id), p.partition] for p in partitions]
+    line: dict[str, Any] = {"transaction": name, "enlisted": places}
+    return line if begun_ms is None else line | {"begun": begun_ms}
 
 
 def held(
@@ -105,6 +122,8 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
     if "enlisted" in fields:
         record.open = True
         record.enlisted |= {PartitionId(UUID(t), int(n)) for t, n in fields["enlisted"]}
+        if "begun" in fields:
+            record.begun_ms = int(fields["begun"])
         return {}
     if "group" in fields:
         record.open = True
@@ -116,6 +135,9 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
     if "timeout" in fields:
         record.timeout_ms = int(fields["timeout"])
         record.taken_over = True
+        if "kept" in fields:
+            producer_id, epoch = fields["kept"]
+            record.kept = (int(producer_id), int(epoch))
         return {}
     producer_id, epoch = fields["marker"]
     ends = {PartitionId(UUID(t), int(n)): int(end) for t, n, end in fields["ends"]}
@@ -125,19 +147,20 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
     record.taken_over = False
     committed = record.held if record.decision.commit else {}
     record.open, record.enlisted, record.held = False, set(), {}
+    record.begun_ms = record.kept = None
     return committed
 
 
 def live(name: str, record: TransactionRecord) -> Iterator[dict[str, Any]]:
     """The lines that still count, for a rewritten journal."""
     identity = (record.producer_id, record.epoch)
-    lines = [registered(name, *identity, record.timeout_ms, record.used_ms)]
+    lines = [registered(name, *identity, record.timeout_ms, record.used_ms, record.kept)]
     if record.decision is not None:
         line = decided(name, record.decision, *identity, record.used_ms)
         lines.insert(0 if record.taken_over else 1, line)
     yield from lines
     if record.open:
-        yield enlisted(name, record.enlisted)
+        yield enlisted(name, record.enlisted, record.begun_ms)
     for group, (kind, offsets) in record.held.items():
         by_time: dict[int, Offsets] = {}
         for partition, position in offsets.items():

@@ -1,4 +1,4 @@
-"""What differs between the databases that positions are kept in: SQLite and PostgreSQL."""
+"""What differs between the databases that hold a table of ours beside their own: SQLite, PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from penstock.errors import UsageError
 
-# Any number; two consumers that start together must not create the table at the same time.
+# Any number; two programs that start together must not create the table at the same time.
 _LOCK: Final = 0x70656E73746F636B
 
 
@@ -54,9 +54,9 @@ class Sqlite:
             try:
                 connection.execute("RELEASE penstock")
             except connection.OperationalError as error:
-                cause = "the function that applies the records ended the transaction"
-                remedy = "leave commit and rollback to consume_into"
-                raise UsageError("cannot store the position", cause, remedy) from error
+                cause = "something inside the transaction ended it"
+                remedy = "leave commit and rollback to Penstock"
+                raise UsageError("cannot commit to the database", cause, remedy) from error
             connection.commit()
         except BaseException:
             connection.rollback()
@@ -89,7 +89,7 @@ def database_of(connection: Any) -> Database:
     Raises:
         UsageError: it is from no module that is known here, or in the middle of a transaction.
     """
-    operation = "cannot consume into this connection"
+    operation = "cannot use this connection"
     names = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
     found = next((_DATABASES[name] for name in names if name in _DATABASES), None)
     if found is None:
