@@ -135,6 +135,17 @@ CONSUMER_SESSION_SECONDS = 45.0
 # Those that wait for partitions which others have to let go of are heard of more often, so that no
 # partition is without a reader for long.
 CONSUMER_WAITING_HEARTBEAT_SECONDS = 1.0
+# Kafka's group.share.record.lock.duration.ms, group.share.delivery.count.limit with its maximum, and
+# group.share.partition.max.record.locks with its maximum.
+SHARE_LOCK_SECONDS = 30.0
+SHARE_DELIVERIES = 5
+SHARE_DELIVERIES_MAX = 10
+SHARE_LOCKS = 2_000
+SHARE_LOCKS_MAX = 4_000
+# Kafka's group.share.max.share.sessions: members that may fetch at the same time.
+SHARE_SESSIONS_MAX = 2_000
+# Groups with settings of their own; each costs some hundred bytes in the catalog.
+GROUP_CONFIGS_MAX = 10_000
 # A pattern of topic names, which is compiled on the loop: far more than people write.
 TOPIC_REGEX_CHARS_MAX = 10_000
 # What it is compiled to, which bounds the time that each letter of each topic's name can cost: a hundred

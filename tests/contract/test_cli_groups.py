@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    ShareConsumer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.clients.brokers import Broker
 from tests.support.commands import Commands
 
@@ -210,6 +218,40 @@ def test_groups_of_the_newer_protocol(
         assert f"group {group} has members; stop them first" in said
     cli.ok("groups", "reset", group, "--to-latest", "--execute")
     assert standing(cli, group) == [10, 0]
+
+
+def test_share_groups(cli: Commands, topic: str, group: str) -> None:
+    change = ConfigEntry(
+        "share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[change])
+    configuring = AdminClient({"bootstrap.servers": cli.bootstrap})
+    for changed in configuring.incremental_alter_configs([resource]).values():
+        changed.result(30)
+    settings = {"bootstrap.servers": cli.bootstrap, "group.id": group, "client.id": "worker"}
+    settings |= {"share.acknowledgement.mode": "explicit", "log_level": "0"}
+    with contextlib.closing(ShareConsumer(settings)) as worker:
+        worker.subscribe([topic])
+        until = time.monotonic() + SECONDS_MAX
+        while not (messages := list(worker.poll(0.5))):
+            assert time.monotonic() < until
+        for message in messages:
+            kind = AcknowledgeType.RELEASE if message.offset() == 3 else AcknowledgeType.ACCEPT
+            worker.acknowledge(message, kind)
+        worker.commit_sync(10.0)
+        shown = cli.ok("groups", "describe", group)
+        assert re.search(r"^type +share$", shown, re.M)
+        assert re.search(r"^TOPIC +PARTITION +START +END +LAG", shown, re.M)
+        said = cli.refused(5, "groups", "delete", group, "--yes")
+        assert f"group {group} has 1 member (worker at" in said
+        said = cli.refused(5, "groups", "reset", group, "--to-earliest")
+        assert f"{group} is a share group" in said
+    listed = {one["name"]: one for one in json.loads(cli.ok("groups", "list", "--json"))}
+    assert (listed[group]["type"], listed[group]["state"]) == ("share", "Empty")
+    found = json.loads(cli.ok("groups", "describe", group, "--json"))
+    assert {one["lag"] for one in found["partitions"] if one["partition"] == 0} == {1}
+    cli.ok("groups", "delete", group, "--yes")
+    assert group not in cli.ok("groups", "list")
 
 
 # -- reset

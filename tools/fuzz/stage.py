@@ -15,6 +15,7 @@ from penstock.files import Buffer, FileSlice
 from penstock.kafka.call import Context, Peer, Waiting
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
+from penstock.kafka.share_session import ShareSessions
 from penstock.log.catalog import TopicEntry
 from penstock.log.space import DiskSpace
 from penstock.log.store import LogStore
@@ -121,6 +122,7 @@ class Stage:
             run_cold=_at_once,
             advertised=None,
             fetch_sessions=FetchSessions(Random(0)),
+            share_sessions=ShareSessions(),
         )
         self._dispatcher = Dispatcher(self._context)
 

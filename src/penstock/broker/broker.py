@@ -124,7 +124,7 @@ class Broker:
                     partitions.append(error)
             self._add(Topic(entry, config, partitions))
         self._skip_known_producers()
-        self._groups.open(self._by_id)
+        self._groups.open(self._by_id, self._end_of)
         self.commit.on_everything_failed = self._fail_everything
         self._store.begin()
         self._transactions.open(self.partitions())
@@ -174,6 +174,10 @@ class Broker:
             return None
         partition = topic.partitions[identity.partition]
         return None if isinstance(partition, DamagedLogError) else partition
+
+    def _end_of(self, identity: PartitionId) -> int | None:
+        partition = self._partition_of(identity)
+        return None if partition is None else partition.end_offset
 
     # -- topics
 

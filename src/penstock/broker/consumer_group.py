@@ -37,7 +37,7 @@ from penstock.broker.reconciliation import Current, Goal, MemberState, step
 from penstock.broker.timers import CallLater
 from penstock.broker.topic_directory import TopicDirectory, compile_pattern
 from penstock.clock import Clock
-from penstock.limits import CONSUMER_SESSION_SECONDS, GROUP_MEMBERS_MAX
+from penstock.limits import GROUP_MEMBERS_MAX
 from penstock.log.positions import PartitionId
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,10 @@ class ConsumerGroupState(Enum):
 
 
 class ConsumerGroup:
-    """See the module. `occupied` is called when the first member comes and the last one goes."""
+    """See the module. `occupied` is called when the first member comes and the last one goes.
+
+    `session_seconds` says how long a silent member is waited for.
+    """
 
     protocol_type: Final = "consumer"
 
@@ -64,6 +67,7 @@ class ConsumerGroup:
         clock: Clock,
         call_later: CallLater,
         topics: TopicDirectory,
+        session_seconds: Callable[[], float],
         occupied: Callable[[ConsumerGroup], None],
     ) -> None:
         self.name = name
@@ -73,6 +77,7 @@ class ConsumerGroup:
         self._clock = clock
         self._call_later = call_later
         self._topics = topics
+        self._session_seconds = session_seconds
         self._occupied = occupied
         self._static: dict[str, str] = {}  # member ids by instance id
         self._target: dict[str, Share] = {}
@@ -300,11 +305,11 @@ class ConsumerGroup:
     def _watch(self, member: ConsumerMember) -> None:
         member.last_seen = self._clock.monotonic()
         if not member.session.is_set:
-            member.session.set(CONSUMER_SESSION_SECONDS, partial(self._check_session, member))
+            member.session.set(self._session_seconds(), partial(self._check_session, member))
 
     def _check_session(self, member: ConsumerMember) -> None:
         # One timer that is put off when it goes off, instead of a new one for every heartbeat.
-        left = member.last_seen + CONSUMER_SESSION_SECONDS - self._clock.monotonic()
+        left = member.last_seen + self._session_seconds() - self._clock.monotonic()
         if left > 0:
             member.session.set(left, partial(self._check_session, member))
         else:

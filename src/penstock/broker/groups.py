@@ -1,17 +1,19 @@
 """All groups of the broker: finds them, makes them, removes them, and keeps what they commit.
 
 Membership lives in memory: after a restart members are told that they are unknown, and join again.
-Committed offsets live in a journal (offsets.py).
+Committed offsets live in a journal (offsets.py), what share groups have finished in another (queues/).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from uuid import UUID
 
 from penstock.broker.consumer_group import ConsumerGroup, check
 from penstock.broker.consumer_member import JOINING, Beat, Told
 from penstock.broker.group import Group
+from penstock.broker.group_config import GroupConfigs
 from penstock.broker.group_errors import (
     GroupError,
     GroupsStoppingError,
@@ -27,6 +29,8 @@ from penstock.broker.group_errors import (
 from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, SyncAnswer
 from penstock.broker.journaling import Done
 from penstock.broker.offsets import CommittedOffsets
+from penstock.broker.queues.queues import Ends, Queues
+from penstock.broker.share_group import ShareGroup
 from penstock.broker.timers import CallLater
 from penstock.broker.topic_directory import TopicDirectory
 from penstock.clock import Clock
@@ -40,7 +44,7 @@ from penstock.log.committed import Committed, Offsets
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
-AnyGroup = Group | ConsumerGroup
+AnyGroup = Group | ConsumerGroup | ShareGroup
 
 
 class Groups:
@@ -53,19 +57,26 @@ class Groups:
         self.topics = TopicDirectory()
         """What the broker lets groups know of its topics."""
         self._offsets = CommittedOffsets(store, clock)
+        self.configs = GroupConfigs(store)
+        """The groups' settings."""
+        self.queues = Queues(store, clock, call_later, lambda name: self.configs.of(name).rules)
+        """What share groups have finished, and what their members hold."""
         self._stopping = False
         self._expired_at = clock.monotonic()
 
-    def open(self, topics: Collection[UUID]) -> None:
-        """Find the groups that have committed offsets in topics that exist."""
+    def open(self, topics: Collection[UUID], end_of: Ends) -> None:
+        """Find the groups that have committed offsets, or finished records, in topics that exist."""
         for name, kind in self._offsets.open(topics).items():
             self._make(name, kind)
+        for name in self.queues.open(topics, end_of):
+            self._groups[name] = self._new_share_group(name)
 
     def stop(self) -> None:
         """Answer everybody who waits, and take no more."""
         self._stopping = True
         for group in self._groups.values():
             group.stop()
+        self.queues.stop()
 
     # -- looking
 
@@ -109,11 +120,11 @@ class Groups:
         group = self._groups.get(name)
         if isinstance(group, Group):
             return group
-        if group is not None and not group.is_empty:
+        if isinstance(group, ShareGroup) or (group is not None and not group.is_empty):
             raise InconsistentProtocolError(
                 f"join group {name}",
-                "its members use the consumer protocol",
-                "set group.protocol=consumer, or stop all members first",
+                f"its members use the {group.protocol_type} protocol",
+                "use another group, or stop all members first",
             )
         if request.member_id:
             raise _unknown_member(name)
@@ -160,17 +171,24 @@ class Groups:
         group = self._groups.get(name)
         if isinstance(group, ConsumerGroup):
             return group.heartbeat(beat)
-        if group is not None and not group.is_empty:
+        if isinstance(group, ShareGroup) or (group is not None and not group.is_empty):
             raise UnknownGroupError(
                 f"use group {name}",
                 f"Group {name} is not a consumer group.",
-                "stop its members, which use the classic protocol, first",
+                "use another group, or stop its members, which use another protocol, first",
             )
         if beat.epoch != JOINING:
             # Kafka says that the group is unknown, which its members take for fatal; but a group is
             # also unknown after a restart, and they have only to join again.
             raise _unknown_member(name)
-        made = ConsumerGroup(name, self._clock, self._call_later, self.topics, self._occupied)
+        made = ConsumerGroup(
+            name,
+            self._clock,
+            self._call_later,
+            self.topics,
+            lambda: self.configs.of(name).consumer_session_seconds,
+            self._occupied,
+        )
         told = made.heartbeat(beat)
         if group is not None:
             group.die()
@@ -187,6 +205,48 @@ class Groups:
     def is_consumer_group(self, name: str) -> bool:
         """Whether the server shares out a group's work."""
         return isinstance(self._groups.get(name), ConsumerGroup)
+
+    # -- membership, where many work off the same partitions
+
+    def share_heartbeat(self, name: str, beat: Beat) -> Told:
+        """See ShareGroup.heartbeat; a new member makes the group."""
+        self._check_usable(name)
+        group = self._groups.get(name)
+        if isinstance(group, ShareGroup):
+            return group.heartbeat(beat)
+        if group is not None:
+            raise UnknownGroupError(
+                f"use group {name}",
+                f"Group {name} is not a share group.",
+                "use another group, or delete it first",
+            )
+        if beat.epoch != JOINING:
+            raise _unknown_member(name)  # as above
+        made = self._new_share_group(name)
+        told = made.heartbeat(beat)
+        self._groups[name] = made
+        return told
+
+    def _new_share_group(self, name: str) -> ShareGroup:
+        return ShareGroup(
+            name,
+            self._clock,
+            self._call_later,
+            self.topics,
+            lambda: self.configs.of(name),
+            partial(self.queues.leave, name),
+        )
+
+    def share_group(self, name: str) -> ShareGroup:
+        """A group whose members work off the same partitions, or UnknownGroupError."""
+        group = self.get(name)
+        if isinstance(group, ShareGroup):
+            return group
+        raise UnknownGroupError(f"use group {name}", f"Group {name} is not a share group.")
+
+    def is_share_group(self, name: str) -> bool:
+        """Whether a group's members work off the same partitions."""
+        return isinstance(self._groups.get(name), ShareGroup)
 
     def classic_group(self, name: str) -> Group:
         """A group whose members share out the work, or UnknownGroupError."""
@@ -214,6 +274,8 @@ class Groups:
     def check_commit(self, name: str, who: Identity, generation: int) -> None:
         """Pass if a client may commit for a group; a client without one makes it."""
         group = self._groups.get(name)
+        if isinstance(group, ShareGroup):
+            raise _no_offsets(name)
         if isinstance(group, ConsumerGroup):
             group.check_commit(who.member_id, generation)
         elif group is not None:
@@ -228,6 +290,8 @@ class Groups:
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:
         """Pass if a client may see where a group stands."""
         group = self._groups.get(name)
+        if isinstance(group, ShareGroup):
+            raise _no_offsets(name)
         if isinstance(group, ConsumerGroup):
             group.check_fetch(member_id, epoch)
 
@@ -268,6 +332,7 @@ class Groups:
         """Offsets go with their topic."""
         self.topics.remove(name)
         self._offsets.remove_topic(topic_id)
+        self.queues.remove_topic(topic_id)
 
     def delete(self, name: str, done: Done) -> None:
         """Remove a group without members and all it has committed.
@@ -281,7 +346,10 @@ class Groups:
                 f"delete group {name}", f"it has {len(group.members)} members", "stop them first"
             )
         self._bury(group)
-        self._offsets.remove_group(name, done)
+        if isinstance(group, ShareGroup):
+            self.queues.remove_all(name, done)
+        else:
+            self._offsets.remove_group(name, done)
 
     def _bury(self, group: AnyGroup) -> None:
         group.die()
@@ -298,8 +366,17 @@ class Groups:
                 continue
             if self._offsets.of(group.name):
                 self._offsets.expire(group.name)
+            elif isinstance(group, ShareGroup):
+                if not self.queues.of(group.name):
+                    self._bury(group)
             elif isinstance(group, ConsumerGroup) or not group.pending:
                 self._bury(group)
+
+
+def _no_offsets(name: str) -> UnknownGroupError:
+    return UnknownGroupError(
+        f"use offsets of group {name[:100]}", f"Group {name[:100]} is a share group."
+    )
 
 
 def _unknown_member(name: str) -> UnknownMemberError:

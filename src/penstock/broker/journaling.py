@@ -1,18 +1,18 @@
-"""Writing to the journal of offsets, with word of what became of it."""
+"""Writing to a journal of changes, with word of what became of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from penstock.errors import StorageError
+from penstock.log.change_journal import Change, ChangeJournal
 from penstock.log.commit import GroupCommit
-from penstock.log.offsets import Change, OffsetsJournal
 
 Done = Callable[[StorageError | None], None]
 
 
 def write(
-    journal: OffsetsJournal, commit: GroupCommit, change: Change, operation: str, done: Done
+    journal: ChangeJournal, commit: GroupCommit, change: Change, operation: str, done: Done
 ) -> None:
     """Write a change with the next commit round; done is called after it, with what went wrong."""
 

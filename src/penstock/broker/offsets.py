@@ -15,8 +15,8 @@ from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.limits import OFFSETS_RETENTION_MINUTES
 from penstock.log import offsets as journal_of
+from penstock.log.change_journal import Change
 from penstock.log.committed import Committed, Offsets
-from penstock.log.offsets import Change
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 

@@ -28,7 +28,9 @@ class Kind(NamedTuple):
     """What is wrong with a value, or None."""
 
 
-def _integer(low: int, high: int, code: int) -> Kind:
+def integer(low: int, high: int, code: int) -> Kind:
+    """A whole number."""
+
     def check(value: str) -> str | None:
         try:
             number = int(value)
@@ -39,7 +41,9 @@ def _integer(low: int, high: int, code: int) -> Kind:
     return Kind(code, check)
 
 
-def _choice(*choices: str) -> Kind:
+def choice(*choices: str) -> Kind:
+    """One of some words."""
+
     def check(value: str) -> str | None:
         return None if value in choices else f"it must be {' or '.join(choices)}"
 
@@ -59,14 +63,14 @@ def _ratio(value: str) -> str | None:
 
 
 def _int32(low: int = 0, high: int = _INT32_MAX) -> Kind:
-    return _integer(low, high, 3)
+    return integer(low, high, 3)
 
 
 def _int64(low: int = 0) -> Kind:
-    return _integer(low, _INT64_MAX, 5)
+    return integer(low, _INT64_MAX, 5)
 
 
-_BOOLEAN = Kind(1, _choice("true", "false").check)
+_BOOLEAN = Kind(1, choice("true", "false").check)
 _LIST = 7
 _DOUBLE = 6
 
@@ -83,14 +87,14 @@ SETTINGS: Final[dict[str, Setting]] = {
     "cleanup.policy": Setting(
         "delete", Kind(_LIST, _cleanup_policy), "Old segments go, or are compacted, or both."
     ),
-    "compression.gzip.level": Setting("-1", _integer(-1, 9, 3), "Level where type is gzip."),
-    "compression.lz4.level": Setting("9", _integer(1, 17, 3), "Level where type is lz4."),
+    "compression.gzip.level": Setting("-1", integer(-1, 9, 3), "Level where type is gzip."),
+    "compression.lz4.level": Setting("9", integer(1, 17, 3), "Level where type is lz4."),
     "compression.type": Setting(
         "producer",
-        _choice("producer", "uncompressed", *_CODECS),
+        choice("producer", "uncompressed", *_CODECS),
         "Stored as sent, or packed anew by the broker, which costs time.",
     ),
-    "compression.zstd.level": Setting("3", _integer(-131072, 22, 3), "Level where type is zstd."),
+    "compression.zstd.level": Setting("3", integer(-131072, 22, 3), "Level where type is zstd."),
     "delete.retention.ms": Setting(str(_DAY_MS), _int64(), "How long compaction keeps tombstones."),
     "file.delete.delay.ms": Setting("60000", _int64(), "Kept; removed segments go at once."),
     "flush.messages": Setting(str(_INT64_MAX), _int64(1), "Kept; see penstock.durability."),
@@ -109,7 +113,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         str(_INT64_MAX), _int64(), "How far in the past a record's time may lie."
     ),
     "message.timestamp.type": Setting(
-        "CreateTime", _choice("CreateTime", "LogAppendTime"), "Whose time a record carries."
+        "CreateTime", choice("CreateTime", "LogAppendTime"), "Whose time a record carries."
     ),
     "min.cleanable.dirty.ratio": Setting(
         "0.5", Kind(_DOUBLE, _ratio), "New part of the data above which it is compacted."
@@ -118,11 +122,11 @@ SETTINGS: Final[dict[str, Setting]] = {
     "min.insync.replicas": Setting("1", _int32(1), "Kept; there is one copy."),
     "penstock.durability": Setting(
         "fsync",
-        _choice(*(d.value for d in Durability)),
+        choice(*(d.value for d in Durability)),
         "When an append counts: on disk, in the system's cache, or in memory.",
     ),
     "preallocate": Setting("false", _BOOLEAN, "Kept; segments grow as they are written."),
-    "remote.storage.enable": Setting("false", _choice("false"), "Not available."),
+    "remote.storage.enable": Setting("false", choice("false"), "Not available."),
     "retention.bytes": Setting("-1", _int64(-1), "Bytes a partition keeps; -1 for no limit."),
     "retention.ms": Setting(str(7 * _DAY_MS), _int64(-1), "Time records are kept; -1 for ever."),
     "segment.bytes": Setting(str(GIB), _int32(14), "Size at which a new segment starts."),

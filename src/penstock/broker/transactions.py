@@ -40,8 +40,8 @@ from penstock.clock import Clock
 from penstock.errors import PenstockError, StorageError
 from penstock.limits import TRANSACTION_ID_EXPIRY_MS, TRANSACTION_TIMEOUT_MS_MAX
 from penstock.log import transactions as journal_of
+from penstock.log.change_journal import Change
 from penstock.log.committed import Offsets
-from penstock.log.offsets import Change
 from penstock.log.partition import Partition
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore

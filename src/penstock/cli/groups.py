@@ -72,9 +72,9 @@ _COPY_EXAMPLES: Final = (
     "  penstock groups copy billing billing-2\n"
     "  penstock groups copy billing audit --topic orders --execute"
 )
-# For the kinds that commit offsets; share groups keep something else.
+# For the kinds that are known here; groups of Kafka Streams keep something else.
 _NOTHING: Final = dict.fromkeys(
-    ("classic", "consumer"), "it has committed nothing and reads nothing"
+    ("classic", "consumer", "share"), "it has committed nothing and reads nothing"
 )
 _DELETE_EXAMPLES: Final = (
     "\b\nExamples:\n  penstock groups delete billing\n  penstock groups delete billing audit --yes"
@@ -304,7 +304,8 @@ def _emit_description(found: GroupDescription, now: int) -> None:
     if not found.standings:
         output.emit(_NOTHING.get(group.summary.type, "where it stands cannot be shown here"))
         return
-    columns = {"TOPIC": "<", "PARTITION": ">", "COMMITTED": ">", "END": ">", "LAG": ">"}
+    stands = "START" if group.summary.type == "share" else "COMMITTED"
+    columns = {"TOPIC": "<", "PARTITION": ">", stands: ">", "END": ">", "LAG": ">"}
     columns |= {"BYTES": ">", "TIME": ">", "TIME LEFT": ">", "MEMBER": "<"}
     nobody = "unknown" if group.summary.members is None else None
     output.emit_table(columns, [_row(one, nobody, now) for one in found.standings])

@@ -52,12 +52,16 @@ class Standing:
     """Timestamp of the next record to read; None if there is none, or it could not be read."""
     retention: Retention
     owner: Member | None
+    counted: int | None = None
+    """The lag as the broker counts it, of a share group, which finishes records in any order."""
 
     @property
     def lag(self) -> int | None:
         """Records that can be read and have not been; None without a committed offset."""
         if self.committed is None or self.start is None or self.end is None:
             return None
+        if self.counted is not None:
+            return self.counted
         return max(0, self.end - max(self.committed, self.start))
 
     @property
@@ -148,6 +152,7 @@ def describe_group(bootstrap: str, name: str) -> GroupDescription:
             next_time=times.get(place),
             retention=retentions.get(place[0], unlimited),
             owner=group.owner(place),
+            counted=group.lags.get(place),
         )
         for place in places
     ]

@@ -22,8 +22,9 @@ from penstock.client.groups import (
     refuse_members,
     topic_partition,
 )
+from penstock.client.share_groups import SHARE
 from penstock.client.topics import did_you_mean
-from penstock.errors import NotFoundError, UsageError
+from penstock.errors import ConflictError, NotFoundError, UsageError
 
 
 class Aim(Enum):
@@ -113,9 +114,10 @@ def plan_reset(bootstrap: str, name: str, target: Target, scopes: Collection[Sco
     operation = f"cannot reset group {name}"
     with admin(bootstrap, operation) as client:
         if scopes or target.aim is Aim.LISTED:
-            group = read_group_or_none(client, name)
+            group = read_group_or_none(client, name, operation)
         else:
             group = read_group(client, name, operation)
+        _refuse_share_groups(operation, group)
         refuse_members(operation, group)
         committed = group.committed if group else {}
         topics = {scope.topic for scope in scopes} or {topic for topic, _ in committed}
@@ -135,6 +137,17 @@ def plan_reset(bootstrap: str, name: str, target: Target, scopes: Collection[Sco
         return Plan(name, _moves(client, committed, target, sorted(places)))
 
 
+def _refuse_share_groups(operation: str, *groups: Group | None) -> None:
+    """They have no committed offsets, and finish records in any order."""
+    for group in groups:
+        if group is not None and group.summary.type == SHARE:
+            raise ConflictError(
+                operation,
+                f"{group.summary.name} is a share group",
+                "use `kafka-share-groups.sh --reset-offsets`",
+            )
+
+
 def plan_copy(bootstrap: str, source: str, name: str, scopes: Collection[Scope]) -> Plan:
     """What has to change so that a group stands where another one does.
 
@@ -149,7 +162,8 @@ def plan_copy(bootstrap: str, source: str, name: str, scopes: Collection[Scope])
         raise UsageError(operation, "they are the same group", "name two")
     with admin(bootstrap, operation) as client:
         origin = read_group(client, source, operation)
-        group = read_group_or_none(client, name)
+        group = read_group_or_none(client, name, operation)
+        _refuse_share_groups(operation, origin, group)
         refuse_members(operation, group)
         chosen = {
             place: commit

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.client import share_groups
 from penstock.client.connection import admin, error_of_code, library
+from penstock.client.share_groups import SHARE
 from penstock.client.topics import did_you_mean
 from penstock.errors import ConflictError, NotFoundError
 
@@ -65,6 +67,9 @@ class Group:
     """How partitions are given to members, for example `range`; empty while there are none."""
     members: list[Member]
     committed: dict[Place, Commit]
+    """For a share group: where what is not finished begins."""
+    lags: dict[Place, int] = field(default_factory=dict)
+    """What the broker counts, for a share group, which finishes records in any order."""
 
     def owner(self, place: Place) -> Member | None:
         """The member that reads a partition."""
@@ -114,13 +119,13 @@ def read_group(client: Any, name: str, operation: str) -> Group:
     if name not in listed:
         remedy = did_you_mean([name], listed) or _LIST_THEM
         raise NotFoundError(operation, f"there is no group {name}", remedy)
-    return _read(client, name, listed[name])
+    return _read(client, name, listed[name], operation)
 
 
-def read_group_or_none(client: Any, name: str) -> Group | None:
+def read_group_or_none(client: Any, name: str, operation: str) -> Group | None:
     """The same for a group that may not exist yet."""
     listed = _listed(client)
-    return _read(client, name, listed[name]) if name in listed else None
+    return _read(client, name, listed[name], operation) if name in listed else None
 
 
 def refuse_members(operation: str, group: Group | None) -> None:
@@ -180,7 +185,9 @@ def _summary(listed: Any, described: Mapping[str, Any]) -> GroupSummary:
     return GroupSummary(name, _type(listed), state, 0 if state == EMPTY else None)
 
 
-def _read(client: Any, name: str, listed: Any) -> Group:
+def _read(client: Any, name: str, listed: Any, operation: str) -> Group:
+    if _type(listed) == SHARE:
+        return _read_share(client, name, listed, operation)
     described = _described(client, {name: listed})
     description = described.get(name, {})
     answer = client.list_group_offsets({name: None})[name]
@@ -195,6 +202,18 @@ def _read(client: Any, name: str, listed: Any) -> Group:
         protocol=str(description.get("protocol_data") or ""),
         members=[_member(one) for one in description.get("members", ())],
         committed=committed,
+    )
+
+
+def _read_share(client: Any, name: str, listed: Any, operation: str) -> Group:
+    members = share_groups.members(client, name, operation)
+    known = share_groups.standings(client, name, operation)
+    return Group(
+        summary=GroupSummary(name, SHARE, str(listed.get("group_state") or ""), len(members)),
+        protocol="",
+        members=[Member(m.id, None, m.client_id, m.host, m.partitions) for m in members],
+        committed={place: Commit(one.start) for place, one in known.items()},
+        lags={place: one.lag for place, one in known.items() if one.lag is not None},
     )
 
 

@@ -14,12 +14,12 @@ from penstock.wire.codec import Message
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 # The lowest and the highest level of each feature; all are at their highest. Kafka 4.3's metadata
-# level, by which consoles tell a cluster's version, and features that switch clients to a protocol:
-# share.version comes with its own.
+# level, by which consoles tell a cluster's version, and features that switch clients to a protocol.
 _FEATURES: Final = {
     "metadata.version": (7, 30),
     "transaction.version": (0, 2),
     "group.version": (0, 1),
+    "share.version": (0, 1),
 }
 
 

@@ -30,11 +30,16 @@ from penstock.kafka import (
     records,
     replicas,
     security,
+    share_acknowledging,
+    share_fetch,
+    share_groups,
+    share_offsets,
     topics,
     transactions,
 )
 from penstock.kafka.call import Call
 from penstock.wire import codec
+from penstock.wire import share_group_messages as share
 from penstock.wire.codec import Message, MessageClass
 from penstock.wire.consumer_group_messages import (
     ConsumerGroupDescribeRequest,
@@ -138,4 +143,11 @@ APIS: Final[dict[int, Api]] = {
     69: _plain(ConsumerGroupDescribeRequest, 0, 1, consumer_groups.describe),
     74: _plain(admin.ListConfigResourcesRequest, 0, 1, config_resources.list_config_resources),
     75: _plain(admin.DescribeTopicPartitionsRequest, 0, 0, cluster.describe_topic_partitions),
+    76: _plain(share.ShareGroupHeartbeatRequest, 1, 1, share_groups.heartbeat),
+    77: _plain(share.ShareGroupDescribeRequest, 1, 1, share_groups.describe),
+    78: _plain(share.ShareFetchRequest, 1, 2, share_fetch.share_fetch),
+    79: _plain(share.ShareAcknowledgeRequest, 1, 2, share_acknowledging.share_acknowledge),
+    90: _plain(share.DescribeShareGroupOffsetsRequest, 0, 1, share_offsets.describe),
+    91: _plain(share.AlterShareGroupOffsetsRequest, 0, 0, share_offsets.alter),
+    92: _plain(share.DeleteShareGroupOffsetsRequest, 0, 0, share_offsets.delete),
 }

@@ -14,6 +14,7 @@ cdef class Context:
     cdef public object run_cold
     cdef public object advertised
     cdef public object fetch_sessions
+    cdef public object share_sessions
     cdef public set waiting_fetches
 
 

@@ -6,7 +6,7 @@ This module may run compiled (setup.py), with the C types that stand in call.pxd
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from penstock.broker.topic import Topic
 from penstock.clock import Clock
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.fetch_session import FetchSessions
+from penstock.kafka.share_session import ShareSessions
 from penstock.wire import codec
 from penstock.wire.codec import Message
 from penstock.wire.requests import TopicKey
@@ -55,6 +56,7 @@ class Context:
         run_cold: runs the first on a thread, then the second on the loop.
         advertised: where clients are told to connect; None for where they did.
         fetch_sessions: all of them.
+        share_sessions: those of share groups' members.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Context:
         run_cold: Callable[[Callable[[], None], Callable[[], None]], None],
         advertised: tuple[str, int] | None,
         fetch_sessions: FetchSessions,
+        share_sessions: ShareSessions,
     ) -> None:
         self.broker = broker
         self.clock = clock
@@ -75,6 +78,7 @@ class Context:
         self.run_cold = run_cold
         self.advertised = advertised
         self.fetch_sessions = fetch_sessions
+        self.share_sessions = share_sessions
         self.waiting_fetches: set[Waiting] = set()
         """Those that wait for data, so that a server that stops can answer them at once."""
 
@@ -105,6 +109,8 @@ class Peer:
     local_host: str
     local_port: int
     remote: str
+    closing: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False)
+    """Called when the client has gone; by what they are about, so that there are not too many."""
 
 
 class Call:

@@ -15,7 +15,7 @@ _KNOWN: Final = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 
 
 def list_config_resources(call: Call, request: Message) -> Message:
-    """Topics and this node; loggers, client metrics and groups have no settings here."""
+    """Topics, groups with settings of their own, this node; loggers and client metrics have none."""
     # Version 0 is about client metrics alone.
     wanted = set(request.resource_types or _KNOWN) if call.version >= 1 else {_CLIENT_METRICS}
     if not wanted <= set(_KNOWN):
@@ -25,6 +25,8 @@ def list_config_resources(call: Call, request: Message) -> Message:
         found += [(_TOPIC, topic.name) for topic in call.context.broker.topics()]
     if _BROKER in wanted:
         found.append((_BROKER, str(NODE_ID)))
+    if _GROUP in wanted:
+        found += [(_GROUP, name) for name in call.context.broker.groups.configs.names()]
     return ListConfigResourcesResponse(
         error_code=Code.NONE,
         config_resources=[

@@ -16,6 +16,7 @@ from kafka.protocol.admin import (
 from penstock.broker.broker import Broker
 from penstock.broker.broker_config import BROKER_NAMES, BROKER_SETTINGS
 from penstock.broker.errors import InvalidConfigError
+from penstock.broker.group_config import GROUP_SETTINGS, GroupConfig
 from penstock.broker.topic import Topic, check_name
 from penstock.broker.topic_config import SETTINGS, Setting
 from penstock.errors import PenstockError
@@ -31,10 +32,14 @@ from penstock.kafka.outcome import (
 )
 from penstock.wire.codec import Message, MessageClass
 
-_TOPIC, _BROKER = 2, 4
-_DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
+_DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG, _DYNAMIC_GROUP_CONFIG = 1, 5, 8
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LIST: Final = SETTINGS["cleanup.policy"].kind.code
+# Settings that Kafka's brokers have no default for under a name of their own.
+_ONLY_OF_GROUPS: Final = frozenset(
+    {"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"}
+)
 _RESULT: Final = DescribeConfigsResponse.DescribeConfigsResult
 _ENTRY: Final = _RESULT.DescribeConfigsResourceResult
 
@@ -61,6 +66,9 @@ def _describe(broker: Broker, request: Message, wanted: Message) -> Message:
     try:
         if wanted.resource_type == _TOPIC:
             entries = _topic_entries(request, wanted, _topic(broker, wanted.resource_name))
+        elif wanted.resource_type == _GROUP:
+            config = broker.groups.configs.of(_group(wanted.resource_name))
+            entries = _group_entries(request, wanted, config)
         else:
             _check_broker(wanted)
             entries = _broker_entries(request, wanted)
@@ -78,6 +86,13 @@ def _describe(broker: Broker, request: Message, wanted: Message) -> Message:
 def _topic(broker: Broker, name: str) -> Topic:
     check_name(name)
     return broker.topic(name)
+
+
+def _group(name: str) -> str:
+    """Groups need not exist to have settings."""
+    if not name:
+        raise RefusedError(Code.INVALID_REQUEST, "use a group's settings", "it has no name")
+    return name
 
 
 def _check_broker(resource: Message) -> None:
@@ -105,6 +120,18 @@ def _topic_entries(request: Message, wanted: Message, topic: Topic) -> list[Mess
         synonyms = [(BROKER_NAMES.get(name, name), setting.default, _DEFAULT_CONFIG)]
         if name in topic.config.overrides:
             synonyms.insert(0, (name, topic.config.value(name), _DYNAMIC_TOPIC_CONFIG))
+        entries.append(_entry(request, name, setting, synonyms, read_only=False))
+    return entries
+
+
+def _group_entries(request: Message, wanted: Message, config: GroupConfig) -> list[Message]:
+    entries: list[Message] = []
+    for name in _wanted_names(wanted, GROUP_SETTINGS):
+        setting = GROUP_SETTINGS[name]
+        broker_name = name if name in _ONLY_OF_GROUPS else f"group.{name}"
+        synonyms = [(broker_name, setting.default, _DEFAULT_CONFIG)]
+        if name in config.overrides:
+            synonyms.insert(0, (name, config.value(name), _DYNAMIC_GROUP_CONFIG))
         entries.append(_entry(request, name, setting, synonyms, read_only=False))
     return entries
 
@@ -152,16 +179,24 @@ class Alteration(NamedTuple):
     outcome: Outcome
 
 
-Change = Callable[[Topic, Message], dict[str, str]]
+class Configured(NamedTuple):
+    """What has settings: a topic or a group."""
+
+    name: str
+    settings: Mapping[str, Setting]
+    overrides: Mapping[str, str]
+
+
+Change = Callable[[Configured, Message], dict[str, str]]
 
 
 def alter_configs(call: Call, request: Message) -> Message | None:
-    """Replace all of a topic's settings."""
+    """Replace all settings of a topic or a group."""
     return _alter(call, request, _replacement, AlterConfigsResponse)
 
 
 def incremental_alter_configs(call: Call, request: Message) -> Message | None:
-    """Change some of a topic's settings."""
+    """Change some settings of a topic or a group."""
     return _alter(call, request, _increment, IncrementalAlterConfigsResponse)
 
 
@@ -186,7 +221,25 @@ def _alter(
 
 
 def _configure(broker: Broker, resource: Message, change: Change, validate_only: bool) -> None:
-    if resource.resource_type != _TOPIC:
+    if resource.resource_type == _TOPIC:
+        topic = _topic(broker, resource.resource_name)
+        _check_changes(resource)
+        known = Configured(topic.name, SETTINGS, topic.config.overrides)
+        overrides = change(known, resource)
+        if validate_only:
+            broker.check_config(topic, overrides)
+        else:
+            broker.configure(topic, overrides)
+    elif resource.resource_type == _GROUP:
+        group, configs = _group(resource.resource_name), broker.groups.configs
+        _check_changes(resource)
+        known = Configured(group, GROUP_SETTINGS, configs.of(group).overrides)
+        overrides = change(known, resource)
+        if validate_only:
+            configs.check(group, overrides)
+        else:
+            configs.configure(group, overrides)
+    else:
         _check_broker(resource)
         raise RefusedError(
             Code.INVALID_REQUEST,
@@ -194,13 +247,6 @@ def _configure(broker: Broker, resource: Message, change: Change, validate_only:
             "they cannot be altered while it runs",
             "see `penstock serve --help`, or set the topic's",
         )
-    topic = _topic(broker, resource.resource_name)
-    _check_changes(resource)
-    overrides = change(topic, resource)
-    if validate_only:
-        broker.check_config(topic, overrides)
-    else:
-        broker.configure(topic, overrides)
 
 
 def _check_changes(resource: Message) -> None:
@@ -213,47 +259,47 @@ def _check_changes(resource: Message) -> None:
             )
 
 
-def _replacement(topic: Topic, resource: Message) -> dict[str, str]:
-    return {config.name: _value(topic, config) for config in resource.configs}
+def _replacement(known: Configured, resource: Message) -> dict[str, str]:
+    return {config.name: _value(known, config) for config in resource.configs}
 
 
-def _value(topic: Topic, config: Message) -> str:
+def _value(known: Configured, config: Message) -> str:
     value: str | None = config.value
     if value is None:
         raise RefusedError(
-            Code.INVALID_REQUEST, f"configure {topic.name}", f"{config.name} has no value"
+            Code.INVALID_REQUEST, f"configure {known.name}", f"{config.name} has no value"
         )
     return value
 
 
-def _increment(topic: Topic, resource: Message) -> dict[str, str]:
-    overrides = dict(topic.config.overrides)
+def _increment(known: Configured, resource: Message) -> dict[str, str]:
+    overrides = dict(known.overrides)
     for config in resource.configs:
         operation = config.config_operation
         if operation == _DELETE:
             overrides.pop(config.name, None)
         elif operation == _SET:
-            overrides[config.name] = _value(topic, config)
+            overrides[config.name] = _value(known, config)
         elif operation in (_APPEND, _SUBTRACT):
-            items = _items(topic, overrides, config.name)
-            given = [item.strip() for item in _value(topic, config).split(",")]
+            items = _items(known, overrides, config.name)
+            given = [item.strip() for item in _value(known, config).split(",")]
             kept = [item for item in items if item not in given]
             if operation == _APPEND:
                 kept = items + [item for item in given if item not in items]
             overrides[config.name] = ",".join(kept)
         else:
             raise RefusedError(
-                Code.INVALID_REQUEST, f"configure {topic.name}", f"operation {operation} is unknown"
+                Code.INVALID_REQUEST, f"configure {known.name}", f"operation {operation} is unknown"
             )
     return overrides
 
 
-def _items(topic: Topic, overrides: Mapping[str, str], name: str) -> list[str]:
+def _items(known: Configured, overrides: Mapping[str, str], name: str) -> list[str]:
     """The present value of a list."""
-    setting = SETTINGS.get(name)
+    setting = known.settings.get(name)
     if setting is None or setting.kind.code != _LIST:
         raise InvalidConfigError(
-            f"configure {topic.name}", f"{name} is not a list", "set it as a whole"
+            f"configure {known.name}", f"{name} is not a list", "set it as a whole"
         )
     value = overrides.get(name, setting.default)
     return value.split(",") if value else []

@@ -6,11 +6,17 @@ from enum import IntEnum
 
 from penstock.broker import errors as broker_errors
 from penstock.broker import group_errors, transaction_errors
+from penstock.broker.queues.errors import NotHeldError
 from penstock.errors import (
     DiskFullError,
     PenstockError,
     StorageError,
     UsageError,
+)
+from penstock.kafka.share_session import (
+    SessionEpochError,
+    SessionLimitError,
+    SessionNotFoundError,
 )
 from penstock.log.reading import OffsetOutOfRangeError
 from penstock.record.batch import CorruptBatchError, InvalidBatchError
@@ -84,7 +90,11 @@ class Code(IntEnum):
     STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
     INVALID_REGULAR_EXPRESSION = 128
+    SHARE_SESSION_LIMIT_REACHED = 133
 
 
 # The first class an error is an instance of decides, so the special ones stand first.
@@ -124,6 +134,10 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (group_errors.UnknownGroupError, Code.GROUP_ID_NOT_FOUND),
     (group_errors.NonEmptyGroupError, Code.NON_EMPTY_GROUP),
     (group_errors.MetadataTooLargeError, Code.OFFSET_METADATA_TOO_LARGE),
+    (NotHeldError, Code.INVALID_RECORD_STATE),
+    (SessionNotFoundError, Code.SHARE_SESSION_NOT_FOUND),
+    (SessionEpochError, Code.INVALID_SHARE_SESSION_EPOCH),
+    (SessionLimitError, Code.SHARE_SESSION_LIMIT_REACHED),
     (transaction_errors.InvalidTransactionStateError, Code.INVALID_TXN_STATE),
     (transaction_errors.UnknownTransactionError, Code.INVALID_PRODUCER_ID_MAPPING),
     (transaction_errors.FencedError, Code.PRODUCER_FENCED),

@@ -21,9 +21,10 @@ from kafka.protocol.consumer import (
 from penstock.broker.broker import Broker
 from penstock.broker.consumer_group import ConsumerGroup
 from penstock.broker.errors import UnknownTopicError
-from penstock.broker.group_errors import NonEmptyGroupError
+from penstock.broker.group_errors import NonEmptyGroupError, UnknownGroupError
 from penstock.broker.group_member import Identity
 from penstock.broker.groups import AnyGroup
+from penstock.broker.share_group import ShareGroup
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
@@ -283,6 +284,8 @@ def _removable(
 
 def _subscribed(group: AnyGroup) -> set[str] | None:
     """The topics that members read; None if that cannot be told, NonEmptyGroupError if it matters."""
+    if isinstance(group, ShareGroup):
+        raise UnknownGroupError(f"use offsets of group {group.name}", "It is a share group.")
     if group.is_empty:
         return set()
     if isinstance(group, ConsumerGroup):

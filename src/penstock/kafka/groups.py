@@ -38,13 +38,14 @@ from penstock.broker.group_member import (
     Protocol,
     Synced,
 )
+from penstock.broker.share_group import ShareGroup
 from penstock.errors import StorageError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code, code_of
 from penstock.kafka.outcome import Outcome, attempt, outcome_of
 from penstock.wire.codec import Message
 
-_TYPES: Final = {Group: "classic", ConsumerGroup: "consumer"}
+_TYPES: Final = {Group: "classic", ConsumerGroup: "consumer", ShareGroup: "share"}
 # What Kafka reports when there is no authorizer: every operation a group knows.
 GROUP_OPERATIONS: Final = frozenset({3, 6, 8, 10, 11})
 

@@ -8,6 +8,7 @@ damaged journal never orphans data and a damaged folder never hides a topic. Ent
     {"deleted": UUID}          the topic's folders may be removed
     {"producer_ids": N}        all producer ids below N may have been given out
     {"quota": CLIENT_ID, "rates": {...}}    of a client, or null for all others; no rates: no quota
+    {"group": NAME, "config": {...}}        a group's settings; none: all are the defaults
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ class Catalog:
         self.deleted: set[UUID] = set()
         self.next_producer_id = 0
         self.quotas: dict[str | None, dict[str, float]] = {}
+        self.group_configs: dict[str, dict[str, str]] = {}
         self._journal = Journal(files, path)
         for payload in self._journal.entries:
             self._apply(payload)
@@ -145,6 +147,17 @@ class Catalog:
         else:
             self.quotas.pop(client_id, None)
 
+    def put_group_config(self, group: str, config: dict[str, str]) -> None:
+        """Set all settings of a group; none to remove them."""
+        self._append(_json({"group": group, "config": config}))
+        self._take_group_config(group, config)
+
+    def _take_group_config(self, group: str, config: dict[str, str]) -> None:
+        if config:
+            self.group_configs[group] = config
+        else:
+            self.group_configs.pop(group, None)
+
     def _append(self, payload: bytes) -> None:
         """Write an entry; only when that has worked does memory follow."""
         if self._journal.size + len(payload) > _REWRITE_BYTES + 2 * self._live_bytes():
@@ -156,13 +169,16 @@ class Catalog:
         yield _json({"producer_ids": self.next_producer_id})
         for client_id, rates in self.quotas.items():
             yield _json({"quota": client_id, "rates": rates})
+        for group, config in self.group_configs.items():
+            yield _json({"group": group, "config": config})
         for entry in self.topics.values():
             yield entry.encode()
         for topic_id in self.deleted:
             yield _json({"deleted": str(topic_id)})
 
     def _live_bytes(self) -> int:
-        return 200 * (len(self.topics) + len(self.deleted) + len(self.quotas))
+        entries = len(self.topics) + len(self.deleted) + len(self.quotas) + len(self.group_configs)
+        return 200 * entries
 
     def _apply(self, payload: bytes) -> None:
         try:
@@ -177,6 +193,9 @@ class Catalog:
                 client_id = None if fields["quota"] is None else str(fields["quota"])
                 rates = {str(kind): float(rate) for kind, rate in fields["rates"].items()}
                 self._take_quota(client_id, rates)
+            elif "group" in fields:
+                config = {str(name): str(value) for name, value in fields["config"].items()}
+                self._take_group_config(str(fields["group"]), config)
             else:
                 entry = TopicEntry.from_fields(fields)
                 self.topics[entry.id] = entry

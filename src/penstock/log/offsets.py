@@ -10,17 +10,10 @@ An entry is one or more lines of JSON, each of which changes what the lines befo
 
 and those with "transaction", which stand in the same journal because a transaction's decision and the
 offsets that it commits must be one entry (transactions.py).
-
-The loop queues changes (`queue`) and asks for a commit round; the commit thread writes and syncs what
-is queued (`write`), so that even a rewritten journal costs the loop nothing. After opening, what is
-known here belongs to that thread.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,16 +21,11 @@ from typing import Any
 from uuid import UUID
 
 from penstock.files import Files
-from penstock.limits import MIB
 from penstock.log import transactions
+from penstock.log.change_journal import Change, ChangeJournal
 from penstock.log.committed import Committed, fields_of, offsets_of
-from penstock.log.journal import NOT_UNDERSTOOD, Journal
 from penstock.log.positions import PartitionId
-from penstock.log.space import means_full
 from penstock.log.transactions import TransactionRecord
-
-_REWRITE_BYTES = 4 * MIB
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -48,15 +36,6 @@ class GroupRecord:
     empty_since: int | None = None
     """Milliseconds since the epoch; None while the group has members, as far as was written."""
     offsets: dict[PartitionId, Committed] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class Change:
-    """One line of the journal on its way to the disk."""
-
-    fields: dict[str, Any]
-    durable: bool = False
-    """Whether it would survive a power failure; meaningful once its commit round is over."""
 
 
 def committed(group: str, kind: str, offsets: Mapping[PartitionId, Committed]) -> Change:
@@ -84,88 +63,28 @@ def topic_deleted(topic_id: UUID) -> Change:
     return Change({"topic_deleted": str(topic_id)})
 
 
-class OffsetsJournal:
+class OffsetsJournal(ChangeJournal):
     """See the module."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self.groups: dict[str, GroupRecord] = {}
         self.transactions: dict[str, TransactionRecord] = {}
-        self._queue: deque[Change] = deque()
-        self._journal = Journal(files, path)
-        self._live_bytes = 0
-        for payload in self._journal.entries:
-            self._load(payload)
-        self.torn = self._journal.torn
+        super().__init__(files, path)
 
-    def renew(self) -> None:
-        """Make certain what was found after a crash."""
-        self._journal.renew()
-
-    def queue(self, change: Change) -> None:
-        """Hand a change to the commit thread; called on the loop, before the round is asked for."""
-        self._queue.append(change)
-
-    def write(self) -> None:
-        """Write and sync all that is queued. Runs on the commit thread, as part of a round.
-
-        Raises:
-            OSError: the sync failed, which is final. Changes that could not even be written are
-                dropped and stay marked as not durable: the next ones may find room again.
-        """
-        changes: list[Change] = []
-        while self._queue:
-            changes.append(self._queue.popleft())
-        if not changes:
-            return  # an earlier call of this round, or of the one before, has written them
-        lines = [_line(change.fields) for change in changes]
-        try:
-            self._journal.append(b"\n".join(lines))
-        except OSError as error:
-            _log.error("%d changes of committed offsets not written: %s", len(lines), error)
-            return
-        self._journal.sync()
-        for change, line in zip(changes, lines, strict=True):
-            self._apply(line)
-            change.durable = True
-        if self._journal.size > _REWRITE_BYTES + 2 * self._live_bytes:
-            self._rewrite()
-
-    def _rewrite(self) -> None:
-        """Replace a journal that has grown by what still counts."""
-        try:
-            self._journal.rewrite(self._live())
-        except OSError as error:
-            if not means_full(error):
-                raise
-            # Nothing was replaced yet, and there may be room for further entries.
-            _log.warning("the journal of offsets could not be rewritten: %s", error)
-            return
-        self._live_bytes = self._journal.size
-
-    def _live(self) -> Iterator[bytes]:
+    def _live(self) -> Iterator[dict[str, Any]]:
         for name, record in self.groups.items():
             # An entry for each time, because the positions in a line share one.
             by_time: dict[int, dict[PartitionId, Committed]] = {}
             for partition, position in record.offsets.items():
                 by_time.setdefault(position.time_ms, {})[partition] = position
             for offsets in by_time.values():
-                yield _line(committed(name, record.type, offsets).fields)
+                yield committed(name, record.type, offsets).fields
             if record.offsets and record.empty_since is not None:
-                yield _line(occupied(name, record.type, record.empty_since).fields)
+                yield occupied(name, record.type, record.empty_since).fields
         for name, transaction in self.transactions.items():
-            for fields in transactions.live(name, transaction):
-                yield _line(fields)
+            yield from transactions.live(name, transaction)
 
-    def _load(self, payload: bytes) -> None:
-        for line in payload.split(b"\n"):
-            try:
-                self._apply(line)
-            except NOT_UNDERSTOOD as error:
-                # Whole by its checksum, so another version wrote it: what it meant is not guessed.
-                _log.error("offset entry not understood and left out: %r (%s)", line[:80], error)
-
-    def _apply(self, line: bytes) -> None:
-        fields = json.loads(line)
+    def _apply(self, fields: dict[str, Any]) -> None:
         if "transaction" in fields:
             self._apply_transaction(fields)
         elif "topic_deleted" in fields:
@@ -205,7 +124,3 @@ class OffsetsJournal:
             for _, offsets in transaction.held.values():
                 for partition in [p for p in offsets if p.topic_id == topic_id]:
                     del offsets[partition]
-
-
-def _line(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()

@@ -5,6 +5,7 @@ DIR/format.json          version of all this, and the cluster's id
 DIR/catalog.journal      topics (catalog.py)
 DIR/positions.journal    durable ends (positions.py)
 DIR/offsets.journal      where consumer groups stand (offsets.py)
+DIR/queues.journal       what share groups have finished (broker/queues/journal.py)
 DIR/clean                exists only after an orderly stop
 DIR/reserve              given up when the disk is full (space.py)
 DIR/topics/NAME-N/       a partition: segments, indexes, checkpoints, topic.json
@@ -19,12 +20,14 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 from penstock.clock import Clock
 from penstock.errors import FormatError, StorageError
 from penstock.files import Files, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
+from penstock.log.change_journal import ChangeJournal
 from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
 from penstock.log.compaction import Compactor, StartPass
 from penstock.log.journal import NOT_UNDERSTOOD
@@ -43,6 +46,7 @@ DELETED = ".deleted"  # after a tilde and the topic's id: neither can stand in a
 _log = logging.getLogger(__name__)
 
 Background = Callable[[Callable[[], None]], None]
+_Journal = TypeVar("_Journal", bound=ChangeJournal)
 
 
 class LogStore:
@@ -74,14 +78,19 @@ class LogStore:
         self.positions = Positions(files, folder / "positions.journal", clock)
         self.catalog = Catalog(files, folder / "catalog.journal")
         self._settle_catalog()
-        self.offsets = OffsetsJournal(files, folder / "offsets.journal")
-        if self.offsets.torn:
-            self._put_aside("offsets.journal", self.offsets.torn)
-        if not self.clean:
-            self.offsets.renew()
+        self.offsets = self.open_journal("offsets.journal", OffsetsJournal)
         self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer, sync=sync)
         self.compactor = Compactor(files, self.commit, clock, compact) if compact else None
         """What compacts partitions; None where nobody can be asked to make a pass."""
+
+    def open_journal(self, name: str, kind: Callable[[Files, Path], _Journal]) -> _Journal:
+        """Open one of the folder's journals of changes, with what a crash may have left of it."""
+        journal = kind(self._files, self._folder / name)
+        if journal.torn:
+            self._put_aside(name, journal.torn)
+        if not self.clean:
+            journal.renew()
+        return journal
 
     @property
     def folder(self) -> Path:
@@ -269,6 +278,12 @@ class LogStore:
         """Record the quota of a client id, or of all others; durable after the next round."""
         self._check_metadata()
         self.catalog.put_quota(client_id, rates)
+        self.commit.metadata_changed(self.catalog.sync)
+
+    def put_group_config(self, group: str, config: dict[str, str]) -> None:
+        """Record the settings of a group; durable after the next round."""
+        self._check_metadata()
+        self.catalog.put_group_config(group, config)
         self.commit.metadata_changed(self.catalog.sync)
 
     def put(self, entry: TopicEntry, folders: list[Path] | None = None) -> None:

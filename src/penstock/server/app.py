@@ -24,6 +24,7 @@ from penstock.files import Files, FolderLock, OsFiles
 from penstock.kafka.call import Context
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
+from penstock.kafka.share_session import ShareSessions
 from penstock.limits import CONNECTIONS_MAX, SWITCH_SECONDS
 from penstock.log.store import LogStore
 from penstock.server.cleaner import CleanerProcess
@@ -114,6 +115,7 @@ class Server:
             run_cold=self._cold_threads.run,
             advertised=(advertise.host, advertise.port) if advertise else None,
             fetch_sessions=FetchSessions(SystemRandom()),
+            share_sessions=ShareSessions(),
         )
         self._connections = Connections(
             Dispatcher(self._context),

@@ -158,6 +158,8 @@ class Pump:
         for answer in answers:
             if answer.waiting is not None:
                 answer.waiting.abandon()
+        for closing in self._peer.closing.values():
+            closing()
         self._release_memory()
         self._connections.open.discard(self)
         self._connections.changed()

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from types import new_class
 from typing import Final
 
-from kafka.protocol.api_message import ApiMessage
+from penstock.wire.own_messages import message
 
-from penstock.wire import schemas
-from penstock.wire.codec import MessageClass
-
-
-def _message(name: str) -> MessageClass:
-    return new_class(name, (ApiMessage,), {"load_json": schemas})
-
-
-ConsumerGroupHeartbeatRequest: Final = _message("ConsumerGroupHeartbeatRequest")
-ConsumerGroupHeartbeatResponse: Final = _message("ConsumerGroupHeartbeatResponse")
-ConsumerGroupDescribeRequest: Final = _message("ConsumerGroupDescribeRequest")
-ConsumerGroupDescribeResponse: Final = _message("ConsumerGroupDescribeResponse")
+ConsumerGroupHeartbeatRequest: Final = message("ConsumerGroupHeartbeatRequest")
+ConsumerGroupHeartbeatResponse: Final = message("ConsumerGroupHeartbeatResponse")
+ConsumerGroupDescribeRequest: Final = message("ConsumerGroupDescribeRequest")
+ConsumerGroupDescribeResponse: Final = message("ConsumerGroupDescribeResponse")

@@ -13,6 +13,7 @@ from penstock.broker.consumer_group import ConsumerGroup, check
 from penstock.broker.consumer_member import AWAY, JOINING, LEAVING, Beat, Told
 from penstock.broker.group_errors import FencedMemberEpochError, GroupError, UnknownMemberError
 from penstock.broker.topic_directory import TopicDirectory
+from penstock.limits import CONSUMER_SESSION_SECONDS
 from penstock.testing.clock import ManualClock
 
 REBALANCE = 60.0
@@ -31,6 +32,7 @@ class Fleet:
             self.clock,
             self.timers,
             self.topics,
+            lambda: CONSUMER_SESSION_SECONDS,
             lambda group: self.occupied.append(group.is_empty),
         )
         self._ids = 0

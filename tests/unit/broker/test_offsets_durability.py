@@ -27,7 +27,7 @@ Key = tuple[str, int]
 @pytest.fixture(autouse=True)
 def small_journals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The journal is rewritten several times within a history."""
-    monkeypatch.setattr("penstock.log.offsets._REWRITE_BYTES", 600)
+    monkeypatch.setattr("penstock.log.change_journal._REWRITE_BYTES", 600)
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

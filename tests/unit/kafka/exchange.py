@@ -18,6 +18,7 @@ from penstock.kafka.apis import APIS
 from penstock.kafka.call import Context, Peer, Waiting
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
+from penstock.kafka.share_session import ShareSessions
 from penstock.log.store import LogStore
 from penstock.record.encode import NewRecord, encode
 from penstock.testing.clock import ManualClock
@@ -88,6 +89,7 @@ class Exchange:
             run_cold=self._run_cold,
             advertised=self.advertised,
             fetch_sessions=FetchSessions(Random(0)),
+            share_sessions=ShareSessions(),
         )
         self.dispatcher = Dispatcher(self.context)
 

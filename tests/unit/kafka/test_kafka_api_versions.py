@@ -36,7 +36,9 @@ def test_produce_is_advertised_from_0(exchange: Exchange) -> None:
 def test_no_feature_switches_clients_to_what_is_not_there(exchange: Exchange, version: int) -> None:
     response = exchange.send(request(), version)
     assert response.finalized_features_epoch == 0
-    levels = {"metadata.version": 30, "transaction.version": 2, "group.version": 1}
+    levels = {"metadata.version": 30, "transaction.version": 2} | dict.fromkeys(
+        ("group.version", "share.version"), 1
+    )
     assert {f.name: f.max_version for f in response.supported_features} == levels
     assert {f.name: f.max_version_level for f in response.finalized_features} == levels
 

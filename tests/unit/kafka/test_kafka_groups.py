@@ -155,7 +155,7 @@ class TestJoin:
 
     def test_version_0_has_one_timeout(self, exchange: Exchange) -> None:
         joined = join(exchange, 0)
-        group = exchange.broker.groups.get("crew")
+        group = exchange.broker.groups.classic_group("crew")
         assert group.members[joined.member_id].rebalance_timeout == 10.0
 
     def test_equal_protocol_names_count_once(self, exchange: Exchange) -> None:

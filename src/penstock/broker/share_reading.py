@@ -1,0 +1,168 @@
+"""Giving out records of a partition: what the queue has ready, as the batches that hold it.
+
+Batches are never opened: a member gets whole ones, and is told which of their records are its own. What
+nobody may see, such as the markers of transactions and, for readers of committed records, those that
+were aborted, is finished here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.broker.appending import Appender
+from penstock.broker.group_config import Begin, GroupConfig
+from penstock.broker.producers import Aborted
+from penstock.broker.queues.ledger import Given
+from penstock.broker.queues.queue import Queue
+from penstock.broker.queues.runs import ENDLESS
+from penstock.limits import KIB
+from penstock.log.partition import Partition
+from penstock.log.reading import NotCachedError, offset_for_time, read
+from penstock.record.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader, parse
+
+# Of what is given out again few neighbours may be ready: not much is read for their sake.
+_AGAIN_BYTES = 64 * KIB
+
+
+class Wish(NamedTuple):
+    """How much a member wants."""
+
+    records: int
+    size: int
+    """Bytes; the first batch may have more."""
+    exactly: bool
+    """Whether the number of records is a limit, even inside a batch."""
+    committed_only: bool
+
+
+class Span(NamedTuple):
+    """Positions to look at."""
+
+    first: int
+    end: int
+
+
+class Delivery(NamedTuple):
+    """What a member gets."""
+
+    batches: list[memoryview]
+    given: list[Given]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(len(batch) for batch in self.batches)
+
+    @property
+    def records(self) -> int:
+        """Positions, of which a few may turn out to be empty."""
+        return sum(given.last - given.first + 1 for given in self.given)
+
+
+def first_position(partition: Partition, config: GroupConfig, now_ms: int) -> int:
+    """Where a group begins that has never read a partition."""
+    if config.begin is Begin.EARLIEST:
+        return partition.start_offset
+    if config.begin is Begin.BY_DURATION:
+        found = offset_for_time(partition, max(0, now_ms - config.begin_before_ms))
+        if found is not None:
+            return found.offset
+    return partition.durable_offset
+
+
+def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Delivery:
+    """Give a holder what is ready, from the oldest on.
+
+    Raises:
+        NotCachedError: the disk would have to be waited for, and nothing was given out.
+        DamagedLogError: what stands in a segment is not a batch.
+    """
+    queue.follow(partition.start_offset)
+    producers = Appender.producers(partition)
+    end = partition.durable_offset
+    if wish.committed_only:
+        end = producers.last_stable_offset(end)
+    delivery = Delivery([], [])
+    position = queue.next_ready(queue.start)
+    while position < min(end, queue.limit) and not _is_enough(delivery, wish):
+        size = wish.size - delivery.size
+        if position < queue.given_end:
+            size = min(size, _AGAIN_BYTES)
+        aborted = producers.aborted_between(position, end) if wish.committed_only else []
+        try:
+            data = memoryview(bytes(read(partition, position, size, end)))
+        except NotCachedError:
+            if delivery.given:
+                break  # the next request asks for the rest
+            raise
+        span = Span(position, min(end, queue.limit))
+        after = _deliver_batches(queue, data, span, aborted, holder, wish, delivery)
+        if after == position:
+            break
+        position = queue.next_ready(after)
+    return delivery
+
+
+def _is_enough(delivery: Delivery, wish: Wish) -> bool:
+    return delivery.records >= wish.records or delivery.size >= wish.size
+
+
+def _deliver_batches(
+    queue: Queue,
+    data: memoryview,
+    span: Span,
+    aborted: list[Aborted],
+    holder: str,
+    wish: Wish,
+    delivery: Delivery,
+) -> int:
+    """Give out what is ready of some batches; returns the position after the last one looked at."""
+    position = span.first
+    for header, batch in _batches(data):
+        if header.base_offset > position:
+            queue.skip(position, min(header.base_offset, span.end) - 1)  # compacted away
+        first = max(position, header.base_offset)
+        last = min(header.last_offset, span.end - 1)
+        if first > last:
+            return span.end
+        if header.is_control or header.record_count == 0 or _is_aborted(header, aborted):
+            queue.skip(first, last)
+        else:
+            most = wish.records - delivery.records if wish.exactly else ENDLESS
+            given = queue.take(first, last, holder, most)
+            if given:
+                delivery.batches.append(batch)
+                _append(delivery.given, given)
+        position = last + 1
+        if _is_enough(delivery, wish):
+            break
+    return position
+
+
+def _append(given: list[Given], more: list[Given]) -> None:
+    for one in more:
+        before = given[-1] if given else None
+        if before and before.last + 1 == one.first and before.deliveries == one.deliveries:
+            given[-1] = before._replace(last=one.last)
+        else:
+            given.append(one)
+
+
+def _batches(data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The whole batches; the last one of what was read may be cut short."""
+    at = 0
+    while at + HEADER_BYTES <= len(data):
+        header = parse(data, at)
+        if at + header.size > len(data):
+            return
+        yield header, data[at : at + header.size]
+        at += header.size
+
+
+def _is_aborted(header: BatchHeader, aborted: list[Aborted]) -> bool:
+    return bool(header.attributes & TRANSACTIONAL_FLAG) and any(
+        one.producer_id == header.producer_id
+        and one.first_offset <= header.base_offset < one.marker_offset
+        for one in aborted
+    )
