@@ -12,6 +12,9 @@ cdef class GroupCommit:
     cdef object _sync
     cdef dict _dirty
     cdef list _metadata
+    cdef object _journal
+    cdef bint _journal_changed
+    cdef object _journal_file
     cdef set _moved_starts
     cdef list _waiting
     cdef dict _unrecorded

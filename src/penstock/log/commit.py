@@ -6,7 +6,8 @@ for the next one, so that batching grows with the load and an idle log answers a
     idle --request--> scheduled --end of the loop's turn--> running --done--> idle or scheduled
 
 The loop builds a round and finishes it; only the syncing in between runs on a thread. Nearly every
-round has nothing but files to sync (`sync`); one that must also write something is a job (`run`).
+round has nothing but files to sync (`sync`), those of partitions and the journal of offsets, to which
+the loop writes; one that must also write something else is a job (`run`).
 
 This module may run compiled (setup.py), with the C types that stand in commit.pxd.
 """
@@ -45,12 +46,38 @@ class Run(Protocol):
         ...
 
 
+class Journaled(Protocol):
+    """A journal that is written by rounds: by the loop, or by the thread when it is much work."""
+
+    @property
+    def must_be_rewritten(self) -> bool:
+        """Whether the next round is one for the thread."""
+        ...
+
+    def begin_round(self) -> File | None:
+        """Write what is queued; the file to sync, or None."""
+        ...
+
+    def finish_round(self, *, synced: bool) -> None:
+        """What became of it."""
+        ...
+
+    def write(self) -> None:
+        """Do all of it on the thread."""
+        ...
+
+    def refuse(self) -> None:
+        """Drop what is queued."""
+        ...
+
+
 class GroupCommit:
     """See the module.
 
     Args:
         files, folder: what is synced.
         positions: the journal of durable ends.
+        journal: the one of offsets and transactions.
         run: takes a job to the thread and its outcome back.
         defer: calls at the end of the loop's turn.
         sync: the same as a job that syncs, but faster; where there is none, such jobs are run.
@@ -61,12 +88,14 @@ class GroupCommit:
         files: Files,
         folder: Path,
         positions: Positions,
+        journal: Journaled,
         *,
         run: Run,
         defer: Defer,
         sync: SyncFiles | None = None,
     ) -> None:
         self._positions = positions
+        self._journal = journal
         self._job = CommitJob(files, folder, positions)
         self._run = run
         self._defer = defer
@@ -74,6 +103,7 @@ class GroupCommit:
         # What the next round is asked for.
         self._dirty: dict[Partition, None] = {}
         self._metadata: list[Callable[[], None]] = []
+        self._journal_changed = False
         self._moved_starts: set[Partition] = set()
         self._waiting: list[Callable[[], None]] = []
         self._unrecorded: dict[PartitionId, Position] = {}
@@ -81,6 +111,7 @@ class GroupCommit:
         # The round that runs, and those who wait for it.
         self._running = False
         self._rounds: list[Round] = []
+        self._journal_file: File | None = None
         self._together = False
         self._answered: list[Callable[[], None]] = []
         self.metadata_failed: OSError | None = None
@@ -102,6 +133,11 @@ class GroupCommit:
     def metadata_changed(self, *syncs: Callable[[], None]) -> None:
         """Something else must be synced by the next round, in this order, before partitions."""
         self._metadata.extend(syncs)
+        self._request()
+
+    def journal_changed(self) -> None:
+        """The journal of offsets has something queued."""
+        self._journal_changed = True
         self._request()
 
     def start_moved(self, partition: Partition) -> None:
@@ -138,10 +174,14 @@ class GroupCommit:
         """Begin the round that was asked for. Called by `defer`."""
         self._scheduled = False
         self._running = True
-        if self.metadata_failed is not None:
-            self._metadata.clear()  # never again in this run: those who wait are told
         rounds: list[Round] = []
         files: list[File] = []
+        if self.metadata_failed is not None:
+            self._metadata.clear()  # never again in this run: those who wait are told
+            self._journal.refuse()
+        elif self._journal_changed:
+            self._begin_journal(files)
+        self._journal_changed = False
         only_syncs = not (self._metadata or self._moved_starts or self._positions.due)
         for partition in self._dirty:
             if partition.offline is None:
@@ -159,6 +199,14 @@ class GroupCommit:
         else:
             self._start_job()
 
+    def _begin_journal(self, files: list[File]) -> None:
+        if self._journal.must_be_rewritten:
+            self._metadata.append(self._journal.write)
+            return
+        self._journal_file = self._journal.begin_round()
+        if self._journal_file is not None:
+            files.append(self._journal_file)
+
     def _sync_by_job(self, files: Sequence[File], together: bool, done: SyncsDone) -> None:
         """Sync files where the thread can only run jobs."""
         self._run(partial(self._job.sync_files, files, together), done)
@@ -170,12 +218,16 @@ class GroupCommit:
         elif self._together:
             self._finish(Outcome({}, {}, everything_failed=errors[0]))
         else:
+            of_journal = errors[0] if self._journal_file is not None else None
             # Without sealed segments, which bring checkpoints, a partition has one file to sync.
-            pairs = zip(self._rounds, errors, strict=True)
-            self._finish(Outcome({round_.partition: error for round_, error in pairs if error}, {}))
+            pairs = zip(reversed(self._rounds), reversed(errors), strict=False)
+            failed = {round_.partition: error for round_, error in pairs if error}
+            self._finish(Outcome(failed, {}, metadata_error=of_journal))
 
     def _start_job(self) -> None:
         metadata, self._metadata = self._metadata, []
+        if self._journal_file is not None:
+            metadata.insert(0, self._journal_file.sync)
         ends, self._unrecorded = self._unrecorded, {}
         moved = {
             round_.partition.identity: _position(round_)
@@ -191,6 +243,10 @@ class GroupCommit:
         rounds, self._rounds = self._rounds, []
         answered, self._answered = self._answered, []
         self._running = False
+        if self._journal_file is not None:
+            synced = outcome is None or not (outcome.metadata_error or outcome.everything_failed)
+            self._journal.finish_round(synced=synced)
+            self._journal_file = None
         if outcome is not None:
             self._take_out(rounds, outcome)
         for round_ in rounds:
@@ -207,7 +263,13 @@ class GroupCommit:
             except Exception:
                 # A mistake of ours in one answer must not cost all others theirs.
                 _log.exception("what waited for a commit round failed after it")
-        if self._dirty or self._metadata or self._waiting or self._moved_starts:
+        if (
+            self._dirty
+            or self._metadata
+            or self._journal_changed
+            or self._waiting
+            or self._moved_starts
+        ):
             self._request()
 
     def _take_out(self, rounds: Sequence[Round], outcome: Outcome) -> None:

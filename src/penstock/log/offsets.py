@@ -11,23 +11,23 @@ An entry is one or more lines of JSON, each of which changes what the lines befo
 and those with "transaction", which stand in the same journal because a transaction's decision and the
 offsets that it commits must be one entry (transactions.py).
 
-The loop queues changes (`queue`) and asks for a commit round; the commit thread writes and syncs what
-is queued (`write`), so that even a rewritten journal costs the loop nothing. After opening, what is
-known here belongs to that thread.
+The loop queues changes and asks for a commit round. As for a partition, the loop writes what is queued
+when the round begins (`begin_round`), the round syncs it with everything else, and then it counts
+(`finish_round`). When the journal has grown so much that it must be rewritten, the commit thread does
+all of that (`write`), so that it costs the loop nothing; what is known here is that thread's meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from penstock.files import Files
+from penstock.files import File, Files
 from penstock.limits import MIB
 from penstock.log import transactions
 from penstock.log.committed import Committed, fields_of, offsets_of
@@ -55,13 +55,15 @@ class Change:
     """One line of the journal on its way to the disk."""
 
     fields: dict[str, Any]
+    offsets: Mapping[PartitionId, Committed] | None = None
+    """What a group has committed, if that is all the line says: it need not be read from the fields."""
     durable: bool = False
     """Whether it would survive a power failure; meaningful once its commit round is over."""
 
 
 def committed(group: str, kind: str, offsets: Mapping[PartitionId, Committed]) -> Change:
     """A group has reached new positions, all at the same time."""
-    return Change({"group": group, "type": kind, **fields_of(offsets)})
+    return Change({"group": group, "type": kind, **fields_of(offsets)}, offsets)
 
 
 def occupied(group: str, kind: str, empty_since: int | None) -> Change:
@@ -90,7 +92,8 @@ class OffsetsJournal:
     def __init__(self, files: Files, path: Path) -> None:
         self.groups: dict[str, GroupRecord] = {}
         self.transactions: dict[str, TransactionRecord] = {}
-        self._queue: deque[Change] = deque()
+        self._queue: list[Change] = []
+        self._written: list[Change] = []
         self._journal = Journal(files, path)
         self._live_bytes = 0
         for payload in self._journal.entries:
@@ -102,33 +105,57 @@ class OffsetsJournal:
         self._journal.renew()
 
     def queue(self, change: Change) -> None:
-        """Hand a change to the commit thread; called on the loop, before the round is asked for."""
+        """Have a change written by the next commit round, which the caller asks for."""
         self._queue.append(change)
 
+    @property
+    def must_be_rewritten(self) -> bool:
+        """Whether most of it no longer counts."""
+        return self._journal.size > _REWRITE_BYTES + 2 * self._live_bytes
+
+    # -- a round, by the loop
+
+    def begin_round(self) -> File | None:
+        """Write all that is queued; what is to be synced, None if nothing was written.
+
+        Changes that could not be written are dropped and stay marked as not durable: the next ones
+        may find room again.
+        """
+        changes, self._queue = self._queue, []
+        if not changes:
+            return None
+        try:
+            self._journal.append(b"\n".join([_line(change.fields) for change in changes]))
+        except OSError as error:
+            _log.error("%d changes of committed offsets not written: %s", len(changes), error)
+            return None
+        self._written = changes
+        return self._journal.file
+
+    def finish_round(self, *, synced: bool) -> None:
+        """What was written counts, or never will."""
+        changes, self._written = self._written, []
+        if synced:
+            for change in changes:
+                self._follow(change)
+                change.durable = True
+
+    def refuse(self) -> None:
+        """Drop what is queued: nothing can be made durable any more."""
+        self._queue = []
+
+    # -- a round, by the commit thread
+
     def write(self) -> None:
-        """Write and sync all that is queued. Runs on the commit thread, as part of a round.
+        """Write and sync all that is queued, then rewrite the journal.
 
         Raises:
-            OSError: the sync failed, which is final. Changes that could not even be written are
-                dropped and stay marked as not durable: the next ones may find room again.
+            OSError: the sync failed, which is final.
         """
-        changes: list[Change] = []
-        while self._queue:
-            changes.append(self._queue.popleft())
-        if not changes:
-            return  # an earlier call of this round, or of the one before, has written them
-        lines = [_line(change.fields) for change in changes]
-        try:
-            self._journal.append(b"\n".join(lines))
-        except OSError as error:
-            _log.error("%d changes of committed offsets not written: %s", len(lines), error)
-            return
-        self._journal.sync()
-        for change, line in zip(changes, lines, strict=True):
-            self._apply(line)
-            change.durable = True
-        if self._journal.size > _REWRITE_BYTES + 2 * self._live_bytes:
-            self._rewrite()
+        if self.begin_round() is not None:
+            self._journal.sync()
+            self.finish_round(synced=True)
+        self._rewrite()
 
     def _rewrite(self) -> None:
         """Replace a journal that has grown by what still counts."""
@@ -159,13 +186,18 @@ class OffsetsJournal:
     def _load(self, payload: bytes) -> None:
         for line in payload.split(b"\n"):
             try:
-                self._apply(line)
+                self._apply(json.loads(line))
             except NOT_UNDERSTOOD as error:
                 # Whole by its checksum, so another version wrote it: what it meant is not guessed.
                 _log.error("offset entry not understood and left out: %r (%s)", line[:80], error)
 
-    def _apply(self, line: bytes) -> None:
-        fields = json.loads(line)
+    def _follow(self, change: Change) -> None:
+        if change.offsets is None:
+            self._apply(change.fields)
+        else:
+            self._record(change.fields).offsets.update(change.offsets)
+
+    def _apply(self, fields: dict[str, Any]) -> None:
         if "transaction" in fields:
             self._apply_transaction(fields)
         elif "topic_deleted" in fields:

@@ -79,7 +79,9 @@ class LogStore:
             self._put_aside("offsets.journal", self.offsets.torn)
         if not self.clean:
             self.offsets.renew()
-        self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer, sync=sync)
+        self.commit = GroupCommit(
+            files, folder, self.positions, self.offsets, run=run, defer=defer, sync=sync
+        )
         self.compactor = Compactor(files, self.commit, clock, compact) if compact else None
         """What compacts partitions; None where nobody can be asked to make a pass."""
 
