@@ -65,7 +65,7 @@ bench-groups: $(STAMP) ## Groups, offsets and transactions beside a real Kafka o
 bench-growth: $(STAMP) ## Cost with 50 GB retained and with 1,000 partitions; restart times
 	$(BIN)/python -m benchmarks.growth
 
-bench-compaction: $(STAMP) ## Compact five million records, compare what is left, say what it took
+bench-compaction: $(STAMP) ## Compact ten million records: is it right, and do producers notice
 	$(BIN)/python -m benchmarks.compaction
 
 bench: bench-log bench-groups bench-growth bench-compaction ## Every benchmark

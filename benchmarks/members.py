@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.workload import STALL_LIMIT, Numbers, WorkloadError, main, percentile
 
@@ -169,9 +169,9 @@ def rebalance(
 # ---- how many in a second --------------------------------------------------------------------
 
 
-def _member_of_its_own(bootstrap: str, topic: str, answered: Callable[..., None]) -> Any:
+def _member_of_its_own(bootstrap: str, topic: str) -> Any:
     """A consumer that has got its partitions and reads nothing."""
-    consumer = _consumer(bootstrap, _new_group(), on_commit=answered, **PROTOCOLS["eager"])
+    consumer = _consumer(bootstrap, _new_group(), **PROTOCOLS["eager"])
     ready = threading.Event()
 
     def assigned(consumer: Any, partitions: list[TopicPartition]) -> None:
@@ -188,67 +188,6 @@ def _member_of_its_own(bootstrap: str, topic: str, answered: Callable[..., None]
     return consumer
 
 
-def commits(bootstrap: str, topic: str, count: int) -> Numbers:
-    """Offsets committed one after the other, each when the one before is answered."""
-    consumer = _member_of_its_own(bootstrap, topic, lambda *_: None)
-    started = time.perf_counter()
-    for number in range(count):
-        consumer.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=False)
-    seconds = time.perf_counter() - started
-    consumer.close()
-    return {"rate": count / seconds}
-
-
-class _Committer(threading.Thread):
-    """Commits with so many unanswered at a time."""
-
-    def __init__(self, bootstrap: str, topic: str, count: int, in_flight: int) -> None:
-        super().__init__(daemon=True)
-        self.topic = topic
-        self.count = count
-        self.in_flight = in_flight
-        self.answered = 0
-        self.problem: object = None
-        self.consumer = _member_of_its_own(bootstrap, topic, self._answer)
-
-    def _answer(self, error: object, partitions: object) -> None:
-        self.answered += 1
-        self.problem = self.problem or error
-
-    def run(self) -> None:
-        try:
-            self._commit_all()
-        except (KafkaException, WorkloadError) as problem:
-            self.problem = problem
-
-    def _commit_all(self) -> None:
-        deadline = time.monotonic() + 2 * STALL_LIMIT
-        sent = 0
-        while self.answered < self.count and not self.problem:
-            while sent < self.count and sent - self.answered < self.in_flight:
-                self.consumer.commit(offsets=[TopicPartition(self.topic, 0, sent)])
-                sent += 1
-            self.consumer.poll(0.1)  # returns when it has served a batch of answers, or after this
-            if time.monotonic() > deadline:
-                raise WorkloadError(f"{sent - self.answered} commits are not answered")
-
-
-def commits_in_flight(
-    bootstrap: str, topic: str, count: int, consumers: int, in_flight: int
-) -> Numbers:
-    """Offsets committed by several consumers at once, with many unanswered."""
-    share = count // consumers
-    committers = [_Committer(bootstrap, topic, share, in_flight) for _ in range(consumers)]
-    started = time.perf_counter()
-    for one in committers:
-        one.start()
-    for one in committers:
-        one.join()
-        if one.problem is not None:
-            raise WorkloadError(str(one.problem))
-    return {"rate": share * consumers / (time.perf_counter() - started)}
-
-
 def transactions(
     bootstrap: str, topic: str, count: int, records: int, offsets: bool = False
 ) -> Numbers:
@@ -263,7 +202,7 @@ def transactions(
         }
     )
     producer.init_transactions(STALL_LIMIT)
-    consumer = _member_of_its_own(bootstrap, topic, lambda *_: None) if offsets else None
+    consumer = _member_of_its_own(bootstrap, topic) if offsets else None
     value = bytes(100)
     started = time.perf_counter()
     for number in itertools.count():
@@ -286,8 +225,6 @@ if __name__ == "__main__":
         {
             "first-record": first_record,
             "rebalance": rebalance,
-            "commits": commits,
-            "commits-in-flight": commits_in_flight,
             "transactions": transactions,
         }
     )

@@ -211,9 +211,35 @@ def burst(bootstrap: str, topic: str, partitions: int, rounds: int) -> Numbers:
     }
 
 
+def acknowledged(bootstrap: str, topic: str, rate: int, seconds: float) -> Numbers:
+    """Records at a steady rate, each sent by itself: from before it is sent until it is acknowledged."""
+    delays: list[float] = []
+    failures = _Failures()
+    producer = _producer(bootstrap, **{"linger.ms": 0, "socket.nagle.disable": True})
+    producer.list_topics(topic)
+    warm_up = rate // 2
+    value = bytes(100)
+    records = int(rate * seconds) + warm_up
+    started = time.perf_counter()
+    for number in range(records):
+        wait = started + number / rate - time.perf_counter()
+        if wait > 0:
+            producer.poll(wait)
+
+        def delivered(error: object, message: object, since: float = time.perf_counter()) -> None:
+            delays.append((time.perf_counter() - since) * 1000)
+            failures(error, message)
+
+        producer.produce(topic, value, on_delivery=delivered)
+    failures.check(producer.flush(STALL_LIMIT))
+    measured = sorted(delays[warm_up:])
+    return {share: percentile(measured, part) for share, part in (("p50", 0.5), ("p99", 0.99))}
+
+
 _WORKLOADS: dict[str, Callable[..., Numbers]] = {
     "steady": steady,
     "burst": burst,
+    "acknowledged": acknowledged,
 }
 
 

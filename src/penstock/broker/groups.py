@@ -31,6 +31,9 @@ from penstock.broker.timers import CallLater
 from penstock.broker.topic_directory import TopicDirectory
 from penstock.clock import Clock
 from penstock.limits import (
+    CONSUMER_HEARTBEAT_SECONDS,
+    CONSUMER_HEARTBEAT_SECONDS_MIN,
+    CONSUMER_HEARTBEATS_PER_SECOND,
     OFFSET_METADATA_BYTES_MAX,
     OFFSETS_CHECK_SECONDS,
     SESSION_TIMEOUT_MS_MAX,
@@ -41,6 +44,7 @@ from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
 AnyGroup = Group | ConsumerGroup
+_COUNT_SECONDS = 1.0
 
 
 class Groups:
@@ -55,6 +59,8 @@ class Groups:
         self._offsets = CommittedOffsets(store, clock)
         self._stopping = False
         self._expired_at = clock.monotonic()
+        self._heartbeat_seconds = CONSUMER_HEARTBEAT_SECONDS_MIN
+        self._counted_at = -_COUNT_SECONDS
 
     def open(self, topics: Collection[UUID]) -> None:
         """Find the groups that have committed offsets in topics that exist."""
@@ -176,6 +182,18 @@ class Groups:
             group.die()
         self._groups[name] = made
         return told
+
+    def heartbeat_seconds(self) -> float:
+        """How often members are to be heard of: the more of them there are, the more seldom."""
+        now = self._clock.monotonic()
+        if now - self._counted_at >= _COUNT_SECONDS:
+            self._counted_at = now
+            groups = [g for g in self._groups.values() if isinstance(g, ConsumerGroup)]
+            wanted = sum(len(group.members) for group in groups) / CONSUMER_HEARTBEATS_PER_SECOND
+            self._heartbeat_seconds = min(
+                max(wanted, CONSUMER_HEARTBEAT_SECONDS_MIN), CONSUMER_HEARTBEAT_SECONDS
+            )
+        return self._heartbeat_seconds
 
     def consumer_group(self, name: str) -> ConsumerGroup:
         """A group to which the server shares out the work, or UnknownGroupError."""

@@ -15,7 +15,7 @@ from penstock.kafka.call import Call
 from penstock.kafka.errors import code_of
 from penstock.kafka.groups import GROUP_OPERATIONS
 from penstock.kafka.outcome import failure
-from penstock.limits import CONSUMER_HEARTBEAT_SECONDS, CONSUMER_WAITING_HEARTBEAT_SECONDS
+from penstock.limits import CONSUMER_WAITING_HEARTBEAT_SECONDS
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message
 from penstock.wire.consumer_group_messages import (
@@ -42,16 +42,17 @@ def heartbeat(call: Call, request: Message) -> Message:
     return ConsumerGroupHeartbeatResponse(
         member_id=told.member_id,
         member_epoch=told.epoch,
-        heartbeat_interval_ms=_interval_ms(told),
+        heartbeat_interval_ms=_interval_ms(call, told),
         assignment=_assignment(told),
     )
 
 
-def _interval_ms(told: Told) -> int:
+def _interval_ms(call: Call, told: Told) -> int:
     if told.epoch < 0:
         return 0  # it is leaving
-    seconds = CONSUMER_WAITING_HEARTBEAT_SECONDS if told.is_waiting else CONSUMER_HEARTBEAT_SECONDS
-    return round(seconds * 1000)
+    if told.is_waiting:
+        return round(CONSUMER_WAITING_HEARTBEAT_SECONDS * 1000)
+    return round(call.context.broker.groups.heartbeat_seconds() * 1000)
 
 
 def _check_names(call: Call, request: Message) -> None:
