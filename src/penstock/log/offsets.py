@@ -30,13 +30,14 @@ from uuid import UUID
 from penstock.files import File, Files
 from penstock.limits import MIB
 from penstock.log import transactions
-from penstock.log.committed import Committed, fields_of, offsets_of
+from penstock.log.committed import Committed, line_of, offsets_of
 from penstock.log.journal import NOT_UNDERSTOOD, Journal
 from penstock.log.positions import PartitionId
 from penstock.log.space import means_full
 from penstock.log.transactions import TransactionRecord
 
 _REWRITE_BYTES = 4 * MIB
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _log = logging.getLogger(__name__)
 
 
@@ -56,14 +57,14 @@ class Change:
 
     fields: dict[str, Any]
     offsets: Mapping[PartitionId, Committed] | None = None
-    """What a group has committed, if that is all the line says: it need not be read from the fields."""
+    """What a group has committed, if that is what the line says: it is not among the fields then."""
     durable: bool = False
     """Whether it would survive a power failure; meaningful once its commit round is over."""
 
 
 def committed(group: str, kind: str, offsets: Mapping[PartitionId, Committed]) -> Change:
     """A group has reached new positions, all at the same time."""
-    return Change({"group": group, "type": kind, **fields_of(offsets)}, offsets)
+    return Change({"group": group, "type": kind}, offsets)
 
 
 def occupied(group: str, kind: str, empty_since: int | None) -> Change:
@@ -125,7 +126,7 @@ class OffsetsJournal:
         if not changes:
             return None
         try:
-            self._journal.append(b"\n".join([_line(change.fields) for change in changes]))
+            self._journal.append(b"\n".join([_line_of(change) for change in changes]))
         except OSError as error:
             _log.error("%d changes of committed offsets not written: %s", len(changes), error)
             return None
@@ -176,7 +177,7 @@ class OffsetsJournal:
             for partition, position in record.offsets.items():
                 by_time.setdefault(position.time_ms, {})[partition] = position
             for offsets in by_time.values():
-                yield _line(committed(name, record.type, offsets).fields)
+                yield line_of(name, record.type, offsets)
             if record.offsets and record.empty_since is not None:
                 yield _line(occupied(name, record.type, record.empty_since).fields)
         for name, transaction in self.transactions.items():
@@ -239,5 +240,11 @@ class OffsetsJournal:
                     del offsets[partition]
 
 
+def _line_of(change: Change) -> bytes:
+    if change.offsets is None:
+        return _line(change.fields)
+    return line_of(change.fields["group"], change.fields["type"], change.offsets)
+
+
 def _line(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _ENCODER.encode(fields).encode()
