@@ -61,13 +61,17 @@ bench-log: $(STAMP) ## The log beside a real Kafka on this machine
 	$(BIN)/python -m tools.kafka install
 	$(BIN)/python -m benchmarks.log
 
+bench-groups: $(STAMP) ## Groups, offsets and transactions beside a real Kafka on this machine
+	$(BIN)/python -m tools.kafka install
+	$(BIN)/python -m benchmarks.groups
+
 bench-growth: $(STAMP) ## Cost with 50 GB retained and with 1,000 partitions; restart times
 	$(BIN)/python -m benchmarks.growth
 
-bench-compaction: $(STAMP) ## Compact five million records, compare what is left, say what it took
+bench-compaction: $(STAMP) ## Compact ten million records: is it right, and do producers notice
 	$(BIN)/python -m benchmarks.compaction
 
-bench: bench-log bench-growth bench-compaction ## Every benchmark
+bench: bench-log bench-groups bench-growth bench-compaction ## Every benchmark
 
 format: $(STAMP) ## Rewrite the sources in the project's format
 	$(BIN)/ruff format .
@@ -76,4 +80,4 @@ format: $(STAMP) ## Rewrite the sources in the project's format
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist src/*.egg-info src/penstock/*.so src/penstock/*/*.so .mypy_cache .ruff_cache .pytest_cache
 
-.PHONY: help setup demo lint test compat fault-log fault-groups fuzz soak bench-log bench-growth bench-compaction bench format clean
+.PHONY: help setup demo lint test compat fault-log fault-groups fuzz soak bench-log bench-groups bench-growth bench-compaction bench format clean

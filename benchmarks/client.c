@@ -4,6 +4,7 @@
  * client sends 2.6 million, and then the broker shows. Called by client.py as
  *
  *     client produce|consume|single|end-to-end BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE WARM-UP RATE
+ *     client commits BOOTSTRAP TOPIC CONSUMERS COMMITS IN-FLIGHT WARM-UP UNUSED
  *
  * it prints its numbers as one line of JSON, or a reason on standard error and exits with 1.
  */
@@ -65,6 +66,14 @@ rd_kafka_queue_t *rd_kafka_queue_get_consumer(rd_kafka_t *);
 ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
 rd_kafka_message_t *rd_kafka_consumer_poll(rd_kafka_t *, int);
 void rd_kafka_message_destroy(rd_kafka_message_t *);
+void rd_kafka_topic_partition_list_destroy(rd_kafka_topic_partition_list_t *);
+rd_kafka_queue_t *rd_kafka_queue_new(rd_kafka_t *);
+typedef struct rd_kafka_event rd_kafka_event_t;
+int rd_kafka_commit_queue(rd_kafka_t *, const rd_kafka_topic_partition_list_t *, rd_kafka_queue_t *,
+                          void (*)(void), void *);
+rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *, int);
+int rd_kafka_event_error(rd_kafka_event_t *);
+void rd_kafka_event_destroy(rd_kafka_event_t *);
 
 #define STALL_MS 30000
 #define BATCH 10000
@@ -268,11 +277,46 @@ static void end_to_end(void) {
            measured[count * 99 / 100], measured[count * 999 / 1000], measured[count - 1]);
 }
 
+/* Commits of a position, by several consumers each in a group of its own, which take turns; so many
+ * (the size) are unanswered at a time. The first ones find the coordinator and do not count. */
+static void commits(void) {
+    rd_kafka_t *consumers[64];
+    if (partitions < 1 || partitions > 64) give_up("commit", "takes 1 to 64 consumers");
+    for (int number = 0; number < partitions; number++) {
+        char group[64];
+        snprintf(group, sizeof group, "benchmark-%s-%d", topic, number);
+        const char *settings[] = {"group.id", group, "enable.auto.commit", "false",
+                                  "socket.nagle.disable", "true", NULL};
+        consumers[number] = new_client(CONSUMER, settings);
+        known_topic(consumers[number]);
+    }
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(consumers[0]);
+    double started = now();
+    for (long sent = 0, done = 0; done < warm_up + records; done++) {
+        for (; sent < warm_up + records && sent - done < (long)size; sent++) {
+            rd_kafka_topic_partition_list_t *offsets = rd_kafka_topic_partition_list_new(1);
+            rd_kafka_topic_partition_list_add(offsets, topic, 0)->offset = sent;
+            int error = rd_kafka_commit_queue(consumers[sent % partitions], offsets, queue, NULL, NULL);
+            if (error) give_up("commit", rd_kafka_err2str(error));
+            rd_kafka_topic_partition_list_destroy(offsets);
+        }
+        rd_kafka_event_t *event = rd_kafka_queue_poll(queue, STALL_MS);
+        if (!event) give_up("commit", "no answer for 30 s");
+        if (rd_kafka_event_error(event))
+            give_up("commit", rd_kafka_err2str(rd_kafka_event_error(event)));
+        rd_kafka_event_destroy(event);
+        if (done == warm_up) started = now();
+    }
+    print_rate(started);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } workloads[] = {
-    {"produce", produce}, {"consume", consume}, {"single", single}, {"end-to-end", end_to_end}};
+    {"produce", produce}, {"consume", consume},       {"single", single},
+    {"commits", commits}, {"end-to-end", end_to_end},
+};
 
 int main(int count, char **arguments) {
     if (count != 9) give_up("client", "takes 8 arguments: see the top of client.c");

@@ -28,9 +28,10 @@ def run(
     warm_up: int = 0,
     rate: int = 0,
 ) -> Numbers:
-    """Do produce, consume, single or end-to-end and return what it measured.
+    """Do produce, consume, single, end-to-end or commits and return what it measured.
 
-    The last is sent at a rate per second, and the first records of it (warm_up) do not count.
+    End-to-end is sent at a rate per second, and the first records of it (warm_up) do not count. For
+    commits the partitions are consumers, the records commits, and the size how many are unanswered.
     """
     numbers = (partitions, records, size, warm_up, rate)
     command = [str(build()), name, bootstrap, topic, *map(str, numbers)]

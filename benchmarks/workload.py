@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,11 @@ class WorkloadError(Exception):
     """The workload did not do what it should have; its numbers would mean nothing."""
 
 
-def run(name: str, **parameters: str | int | float) -> Numbers:
+def run(
+    name: str, module: str = "benchmarks.workload", /, **parameters: str | int | float
+) -> Numbers:
     """Do the workload of that name in a child process and return what it measured."""
-    child = start(name, **parameters)
+    child = start(name, module, **parameters)
     try:
         output, problems = child.communicate(timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired:
@@ -47,9 +49,11 @@ def run(name: str, **parameters: str | int | float) -> Numbers:
     return numbers
 
 
-def start(name: str, **parameters: str | int | float) -> subprocess.Popen[str]:
+def start(
+    name: str, module: str = "benchmarks.workload", /, **parameters: str | int | float
+) -> subprocess.Popen[str]:
     """Start the workload of that name in a child process, which is the caller's to end."""
-    command = [sys.executable, "-m", "benchmarks.workload", name, json.dumps(parameters)]
+    command = [sys.executable, "-m", module, name, json.dumps(parameters)]
     root = Path(__file__).resolve().parent.parent
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=root, stdout=pipe, stderr=pipe, text=True)
@@ -207,17 +211,43 @@ def burst(bootstrap: str, topic: str, partitions: int, rounds: int) -> Numbers:
     }
 
 
+def acknowledged(bootstrap: str, topic: str, rate: int, seconds: float) -> Numbers:
+    """Records at a steady rate, each sent by itself: from before it is sent until it is acknowledged."""
+    delays: list[float] = []
+    failures = _Failures()
+    producer = _producer(bootstrap, **{"linger.ms": 0, "socket.nagle.disable": True})
+    producer.list_topics(topic)
+    warm_up = rate // 2
+    value = bytes(100)
+    records = int(rate * seconds) + warm_up
+    started = time.perf_counter()
+    for number in range(records):
+        wait = started + number / rate - time.perf_counter()
+        if wait > 0:
+            producer.poll(wait)
+
+        def delivered(error: object, message: object, since: float = time.perf_counter()) -> None:
+            delays.append((time.perf_counter() - since) * 1000)
+            failures(error, message)
+
+        producer.produce(topic, value, on_delivery=delivered)
+    failures.check(producer.flush(STALL_LIMIT))
+    measured = sorted(delays[warm_up:])
+    return {share: percentile(measured, part) for share, part in (("p50", 0.5), ("p99", 0.99))}
+
+
 _WORKLOADS: dict[str, Callable[..., Numbers]] = {
     "steady": steady,
     "burst": burst,
+    "acknowledged": acknowledged,
 }
 
 
-def main() -> None:
+def main(workloads: Mapping[str, Callable[..., Numbers]]) -> None:
     """The child's side: the workload's name and parameters as arguments, its numbers as JSON."""
     name, parameters = sys.argv[1:]
-    print(json.dumps(_WORKLOADS[name](**json.loads(parameters))))
+    print(json.dumps(workloads[name](**json.loads(parameters))))
 
 
 if __name__ == "__main__":
-    main()
+    main(_WORKLOADS)

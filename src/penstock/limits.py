@@ -129,12 +129,15 @@ NEW_MEMBER_SECONDS_MAX = 300.0
 # start at once, except that members which have asked for an id already are waited for this long.
 FIRST_MEMBERS_SECONDS = 0.1
 # Kafka's group.consumer.heartbeat.interval.ms and group.consumer.session.timeout.ms, for members to
-# which the server shares out the work.
+# which the server shares out the work. The fewer there are, the more often they are heard of, because
+# that is when they learn of a change: a hundred heartbeats a second cost little.
 CONSUMER_HEARTBEAT_SECONDS = 5.0
+CONSUMER_HEARTBEAT_SECONDS_MIN = 1.0
+CONSUMER_HEARTBEATS_PER_SECOND = 100
 CONSUMER_SESSION_SECONDS = 45.0
 # Those that wait for partitions which others have to let go of are heard of more often, so that no
 # partition is without a reader for long.
-CONSUMER_WAITING_HEARTBEAT_SECONDS = 1.0
+CONSUMER_WAITING_HEARTBEAT_SECONDS = 0.5
 # Kafka's group.share.record.lock.duration.ms, group.share.delivery.count.limit with its maximum, and
 # group.share.partition.max.record.locks with its maximum.
 SHARE_LOCK_SECONDS = 30.0

@@ -224,3 +224,84 @@ def test_tombstones_go_in_the_end(wire: Wire, broker: Broker, make_topic: MakeTo
         return {record.key for record in wire.stored(topic)} == alive or None
 
     eventually(done, "no tombstones", 3 * DEADLINE)
+
+
+NOT_OURS = {b"tick", b"\0\0\0\0", b"\0\0\0\1"}
+"""What keeps Kafka awake, and the markers that end transactions."""
+
+
+def write_transactions(bootstrap: str, topic: str) -> dict[bytes, bytes]:
+    """Committed and aborted transactions in turn over the same keys; the newest that counts of each."""
+    producer: Any = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": f"writer-of-{topic}"}
+    )
+    producer.init_transactions(DEADLINE)
+    newest: dict[bytes, bytes] = {}
+
+    def transaction(values: dict[bytes, bytes], *, commit: bool) -> None:
+        producer.begin_transaction()
+        for key, value in values.items():
+            producer.produce(topic, value, key, partition=0)
+        if commit:
+            producer.commit_transaction(DEADLINE)
+            newest.update(values)
+        else:
+            assert producer.flush(DEADLINE) == 0  # so that they are in the log
+            producer.abort_transaction(DEADLINE)
+
+    for number in range(10):
+        keys = [b"key-%d" % (key % 7) for key in range(number, number + 5)]
+        transaction({key: b"good %d" % number for key in keys}, commit=True)
+        transaction({key: b"bad %d" % number for key in [*keys, b"never"]}, commit=False)
+    for number in range(3):
+        time.sleep(0.5)  # longer than segment.ms: what comes next begins a segment
+        transaction({b"last-%d" % number: b"x"}, commit=True)
+    return newest
+
+
+@pytest.mark.compat
+def test_transactions_leave_what_they_committed(
+    wire: Wire, broker: Broker, make_topic: MakeTopic
+) -> None:
+    """Aborted records are gone from the log, and what readers of committed records see is right."""
+    topic = make_topic(configs=CONFIG | {"delete.retention.ms": "100"})
+    newest = write_transactions(broker.bootstrap, topic)
+    values = set(newest.items())
+
+    def done() -> bool | None:
+        time.sleep(0.5)
+        # Kafka makes a pass only when there is something new.
+        wire.write(topic, [Record(b"x", b"tick")])
+        stored = [(r.key, r.value) for r in wire.stored(topic) if r.key not in NOT_OURS]
+        return (len(stored) == len(values) and set(stored) == values) or None
+
+    eventually(done, "nothing that was aborted or replaced", 3 * DEADLINE)
+    end = wire.offset(topic, LATEST)
+    for read in READERS:
+        found = {key: value for _, key, value in read(broker.bootstrap, topic, end)}
+        assert {key: found[key] for key in newest} == newest, read.__name__
+    # The producer's next transaction is not taken for one of those that are gone.
+    newest |= write_transactions(broker.bootstrap, topic)
+    found = {r.key: r.value for r in committed(broker.bootstrap, topic)}
+    assert {key: found[key] for key in newest} == newest
+
+
+def committed(bootstrap: str, topic: str) -> list[Record]:
+    """What a reader of committed records sees."""
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "unused",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
+    found: list[Record] = []
+    consumer: Any
+    with contextlib.closing(Consumer(config)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while True:
+            message = consumer.poll(DEADLINE)
+            assert message is not None
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                return found
+            found.append(Record(message.value(), message.key()))

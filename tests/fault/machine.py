@@ -10,7 +10,7 @@ import contextlib
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,18 @@ class Witness:
 
     def needed(self) -> list[int]:
         return []
+
+    def fences(self) -> list[tuple[int, int]]:
+        return []
+
+    def last_stable_offset(self, durable_offset: int) -> int:
+        return durable_offset
+
+    def aborted_between(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        return []
+
+    def forget_markers(self, gone: Collection[int]) -> None:
+        pass
 
     def restore(self, state: bytes) -> None:
         found = json.loads(state or b"[]")

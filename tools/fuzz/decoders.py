@@ -7,6 +7,7 @@ from functools import cache
 from random import Random
 from struct import pack
 
+from kafka.protocol.consumer import OffsetCommitRequest
 from tests.clients.wire import fetch_request, produce_request
 
 from penstock.errors import PenstockError
@@ -16,7 +17,12 @@ from penstock.record.compression import compress, decompress
 from penstock.record.decode import decode, read_varint
 from penstock.record.encode import NewRecord, encode, varint
 from penstock.server.framing import FrameBuffer, FrameError
-from penstock.wire.requests import parse_fetch, parse_produce, skip_header_tags
+from penstock.wire.requests import (
+    parse_fetch,
+    parse_offset_commit,
+    parse_produce,
+    skip_header_tags,
+)
 from tools.fuzz.mutate import fix_batch_checksum, garbage, mutated
 from tools.fuzz.target import BrokenError, Step, Target
 
@@ -183,6 +189,32 @@ class FetchBodies(_Body):
             raise BrokenError("more partitions than the request has bytes")
 
 
+class OffsetCommitBodies(_Body):
+    """The parser of OffsetCommit."""
+
+    name = "offset-commit"
+    share = 50_000
+    versions = range(2, 11)
+
+    def _body(self, version: int) -> bytes:
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        partition = topic.OffsetCommitRequestPartition
+        positions = [partition(partition_index=n, committed_offset=7 * n) for n in range(3)]
+        request = OffsetCommitRequest(
+            group_id="crew",
+            member_id="one",
+            generation_id_or_member_epoch=3,
+            topics=[topic(name="orders", partitions=positions)],
+        )
+        return bytes(request.encode(version=version))
+
+    def _run(self, data: bytes, step: Step) -> None:
+        body, version = self._split(data)
+        request = parse_offset_commit(body, version)
+        if sum(len(commits) for _, commits in request.topics) > len(body):
+            raise BrokenError("more positions than the request has bytes")
+
+
 class Frames(_Mutating):
     """Framing gives the same frames however the bytes arrive. The first byte says who trusts whom."""
 
@@ -231,5 +263,6 @@ DECODERS: tuple[type[Target], ...] = (
     Compression,
     ProduceBodies,
     FetchBodies,
+    OffsetCommitBodies,
     Frames,
 )

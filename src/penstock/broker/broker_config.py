@@ -77,7 +77,9 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = dict(
                 _LIST, ",".join(ASSIGNORS), "What shares out the work; the first by default."
             ),
             "group.consumer.heartbeat.interval.ms": _fixed(
-                _INT, round(CONSUMER_HEARTBEAT_SECONDS * 1000), "How often members are heard of."
+                _INT,
+                round(CONSUMER_HEARTBEAT_SECONDS * 1000),
+                "How often members are heard of, or oftener.",
             ),
             "group.consumer.max.size": _fixed(_INT, GROUP_MEMBERS_MAX, "Most members of a group."),
             "group.consumer.migration.policy": _fixed(

@@ -112,7 +112,8 @@ class GroupConfig:
     """A group's settings, read once."""
 
     overrides: dict[str, str]
-    consumer_heartbeat_seconds: float
+    consumer_heartbeat_seconds: float | None
+    """None: as the broker sees fit."""
     consumer_session_seconds: float
     share_heartbeat_seconds: float
     share_session_seconds: float
@@ -150,7 +151,11 @@ def parse(overrides: Mapping[str, str]) -> GroupConfig:
 
     config = GroupConfig(
         overrides=dict(overrides),
-        consumer_heartbeat_seconds=seconds("consumer.heartbeat.interval.ms"),
+        consumer_heartbeat_seconds=(
+            seconds("consumer.heartbeat.interval.ms")
+            if "consumer.heartbeat.interval.ms" in overrides
+            else None
+        ),
         consumer_session_seconds=seconds("consumer.session.timeout.ms"),
         share_heartbeat_seconds=seconds("share.heartbeat.interval.ms"),
         share_session_seconds=seconds("share.session.timeout.ms"),

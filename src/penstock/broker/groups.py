@@ -35,6 +35,9 @@ from penstock.broker.timers import CallLater
 from penstock.broker.topic_directory import TopicDirectory
 from penstock.clock import Clock
 from penstock.limits import (
+    CONSUMER_HEARTBEAT_SECONDS,
+    CONSUMER_HEARTBEAT_SECONDS_MIN,
+    CONSUMER_HEARTBEATS_PER_SECOND,
     OFFSET_METADATA_BYTES_MAX,
     OFFSETS_CHECK_SECONDS,
     SESSION_TIMEOUT_MS_MAX,
@@ -45,6 +48,7 @@ from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
 AnyGroup = Group | ConsumerGroup | ShareGroup
+_COUNT_SECONDS = 1.0
 
 
 class Groups:
@@ -63,6 +67,8 @@ class Groups:
         """What share groups have finished, and what their members hold."""
         self._stopping = False
         self._expired_at = clock.monotonic()
+        self._heartbeat_seconds = CONSUMER_HEARTBEAT_SECONDS_MIN
+        self._counted_at = -_COUNT_SECONDS
 
     def open(self, topics: Collection[UUID], end_of: Ends) -> None:
         """Find the groups that have committed offsets, or finished records, in topics that exist."""
@@ -194,6 +200,24 @@ class Groups:
             group.die()
         self._groups[name] = made
         return told
+
+    def heartbeat_seconds(self, name: str) -> float:
+        """How often members are to be heard of: the more of them there are, the more seldom.
+
+        Unless the group has a setting of its own.
+        """
+        own = self.configs.of(name).consumer_heartbeat_seconds
+        if own is not None:
+            return own
+        now = self._clock.monotonic()
+        if now - self._counted_at >= _COUNT_SECONDS:
+            self._counted_at = now
+            groups = [g for g in self._groups.values() if isinstance(g, ConsumerGroup)]
+            wanted = sum(len(group.members) for group in groups) / CONSUMER_HEARTBEATS_PER_SECOND
+            self._heartbeat_seconds = min(
+                max(wanted, CONSUMER_HEARTBEAT_SECONDS_MIN), CONSUMER_HEARTBEAT_SECONDS
+            )
+        return self._heartbeat_seconds
 
     def consumer_group(self, name: str) -> ConsumerGroup:
         """A group to which the server shares out the work, or UnknownGroupError."""

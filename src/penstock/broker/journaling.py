@@ -24,5 +24,5 @@ def write(
             done(StorageError(operation, cause, "see the broker's log, and try again"))
 
     journal.queue(change)
-    commit.metadata_changed(journal.write)
+    commit.journal_changed(journal)
     commit.after(settled)

@@ -57,7 +57,7 @@ class CommittedOffsets:
         for change in changes:
             self._journal.queue(change)
         if changes:
-            self._commit.metadata_changed(self._journal.write)
+            self._commit.journal_changed(self._journal)
         return types
 
     def of(self, group: str) -> Mapping[PartitionId, Committed]:

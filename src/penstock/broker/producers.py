@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Collection
 from struct import Struct
 from typing import NamedTuple
 
@@ -177,6 +178,16 @@ class ProducerTable:
         """Records below start are gone, and so need not be hidden."""
         self._aborted = [a for a in self._aborted if a.marker_offset >= start]
 
+    def forget_markers(self, gone: Collection[int]) -> None:
+        """Compaction has removed these markers after all that they ended.
+
+        A reader that is told of an aborted transaction waits for its marker: it would take the next
+        transaction of that producer for this one.
+        """
+        if gone:
+            offsets = frozenset(gone)
+            self._aborted = [a for a in self._aborted if a.marker_offset not in offsets]
+
     # -- BatchObserver
 
     def appended(self, header: BatchHeader, base_offset: int) -> None:
@@ -291,6 +302,11 @@ class ProducerTable:
         """The last batch of each producer, which says what its next sequence is."""
         self._expire()
         return [p.batches[-1].base_offset for p in self._producers.values() if p.batches]
+
+    def fences(self) -> list[tuple[int, int]]:
+        """Producers whose epoch is known from a marker alone."""
+        self._expire()
+        return [(number, p.epoch) for number, p in self._producers.items() if not p.batches]
 
     def _expire(self) -> None:
         horizon = self._newest_timestamp - _EXPIRY_MS

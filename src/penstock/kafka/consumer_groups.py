@@ -52,7 +52,7 @@ def _interval_ms(call: Call, group: str, told: Told) -> int:
         return 0  # it is leaving
     if told.is_waiting:
         return round(CONSUMER_WAITING_HEARTBEAT_SECONDS * 1000)
-    return round(call.context.broker.groups.configs.of(group).consumer_heartbeat_seconds * 1000)
+    return round(call.context.broker.groups.heartbeat_seconds(group) * 1000)
 
 
 def _check_names(call: Call, request: Message) -> None:

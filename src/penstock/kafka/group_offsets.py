@@ -1,7 +1,4 @@
-"""Committed offsets: OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
-
-Commits and deletions are answered when they are durable.
-"""
+"""Committed offsets: OffsetFetch (9) and OffsetDelete (47), which is answered when it is durable."""
 
 from __future__ import annotations
 
@@ -9,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from kafka.protocol.consumer import (
-    OffsetCommitResponse,
     OffsetDeleteResponse,
     OffsetFetchResponse,
 )
@@ -22,7 +18,6 @@ from penstock.broker.broker import Broker
 from penstock.broker.consumer_group import ConsumerGroup
 from penstock.broker.errors import UnknownTopicError
 from penstock.broker.group_errors import NonEmptyGroupError, UnknownGroupError
-from penstock.broker.group_member import Identity
 from penstock.broker.groups import AnyGroup
 from penstock.broker.share_group import ShareGroup
 from penstock.broker.topic import Topic
@@ -34,87 +29,10 @@ from penstock.log.committed import Committed
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message, MessageClass
 
-_EPOCH_FROM, _BY_ID_FROM = 9, 10
+EPOCH_FROM, _BY_ID_FROM = 9, 10
 _NOTHING: Final = Committed(-1, -1, "", 0)
 _CONSUMER: Final = "consumer"
 _COUNT, _LENGTH = Struct(">i"), Struct(">h")
-
-
-# -- OffsetCommit
-
-
-class Commit(NamedTuple):
-    """One partition of the request."""
-
-    number: int
-    outcome: Outcome
-    partition: PartitionId | None = None
-    committed: Committed = _NOTHING
-
-
-def offset_commit(call: Call, request: Message) -> Message | None:
-    """Keep offsets; answered when they are durable."""
-    groups = call.context.broker.groups
-    instance_id = request.group_instance_id if call.version >= 7 else None
-    who = Identity(request.member_id, instance_id)
-    generation: int = request.generation_id_or_member_epoch
-    commits = [(topic, list(_commits(call, topic))) for topic in request.topics]
-    offsets = {c.partition: c.committed for _, items in commits for c in items if c.partition}
-    outcome = attempt(lambda: _check_commit(call, request.group_id, who, generation))
-
-    if outcome.ok and offsets:
-        settle = replying(call, partial(_committed, commits))
-        outcome = attempt(lambda: groups.commit(request.group_id, offsets, settle))
-        if outcome.ok:
-            return None
-    return _committed(commits, outcome)
-
-
-def _check_commit(call: Call, name: str, who: Identity, generation: int) -> None:
-    groups = call.context.broker.groups
-    groups.check_commit(name, who, generation)
-    if generation >= 0 and call.version < _EPOCH_FROM and groups.is_consumer_group(name):
-        raise RefusedError(
-            Code.UNSUPPORTED_VERSION,
-            f"commit offsets of group {name}",
-            f"members with an epoch need version {_EPOCH_FROM}",
-        )
-
-
-def _commits(call: Call, topic: Message) -> Iterator[Commit]:
-    broker = call.context.broker
-    for wanted in topic.partitions:
-        number = wanted.partition_index
-        epoch = wanted.committed_leader_epoch if call.version >= 6 else -1
-        try:
-            found = partition_id(_topic(call, topic), number)
-            position = broker.groups.position(
-                wanted.committed_offset, epoch, wanted.committed_metadata
-            )
-        except PenstockError as error:
-            yield Commit(number, failure(error))
-        else:
-            yield Commit(number, DONE, found, position)
-
-
-def _committed(commits: list[tuple[Message, list[Commit]]], outcome: Outcome) -> Message:
-    message = OffsetCommitResponse.OffsetCommitResponseTopic
-    return OffsetCommitResponse(
-        topics=[
-            message(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    message.OffsetCommitResponsePartition(
-                        partition_index=item.number,
-                        error_code=outcome.code if item.outcome.ok else item.outcome.code,
-                    )
-                    for item in items
-                ],
-            )
-            for topic, items in commits
-        ]
-    )
 
 
 def _topic(call: Call, wanted: Message) -> Topic:
@@ -155,7 +73,7 @@ def offset_fetch(call: Call, request: Message) -> Message:
 
 def _fetched_group(call: Call, group: Message, stable: bool) -> Message:
     message = OffsetFetchResponse.OffsetFetchResponseGroup
-    if call.version >= _EPOCH_FROM:
+    if call.version >= EPOCH_FROM:
         groups = call.context.broker.groups
         check = partial(groups.check_fetch, group.group_id, group.member_id, group.member_epoch)
         outcome = attempt(check)

@@ -2,9 +2,10 @@
 
 An entry is one or more lines of JSON, each of which changes what the lines before it said.
 
-The loop queues changes (`queue`) and asks for a commit round; the commit thread writes and syncs what
-is queued (`write`), so that even a rewritten journal costs the loop nothing. After opening, what is
-known here belongs to that thread.
+The loop queues changes (`queue`) and asks for a commit round. As for a partition, the loop writes what is
+queued when the round begins (`begin_round`), the round syncs it with everything else, and then it counts
+(`finish_round`). When the journal has grown so much that it must be rewritten, the commit thread does
+all of that (`write`), so that it costs the loop nothing; what is known here is that thread's meanwhile.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.files import Files
+from penstock.files import File, Files
 from penstock.limits import MIB
 from penstock.log.journal import NOT_UNDERSTOOD, Journal
 from penstock.log.space import means_full
 
 _REWRITE_BYTES = 4 * MIB
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _log = logging.getLogger(__name__)
 
 
@@ -32,15 +33,20 @@ class Change:
     """One line of the journal on its way to the disk."""
 
     fields: dict[str, Any]
-    durable: bool = False
+    durable: bool = field(default=False, kw_only=True)
     """Whether it would survive a power failure; meaningful once its commit round is over."""
+
+    def line(self) -> bytes:
+        """As it is written."""
+        return _ENCODER.encode(self.fields).encode()
 
 
 class ChangeJournal(ABC):
     """See the module."""
 
     def __init__(self, files: Files, path: Path) -> None:
-        self._queue: deque[Change] = deque()
+        self._queue: list[Change] = []
+        self._written: list[Change] = []
         self._name = path.stem
         self._journal = Journal(files, path)
         self._live_bytes = 0
@@ -53,7 +59,7 @@ class ChangeJournal(ABC):
         """Follow a change."""
 
     @abstractmethod
-    def _live(self) -> Iterator[dict[str, Any]]:
+    def _live(self) -> Iterator[Change]:
         """Changes that would make what is known now."""
 
     def renew(self) -> None:
@@ -61,38 +67,62 @@ class ChangeJournal(ABC):
         self._journal.renew()
 
     def queue(self, change: Change) -> None:
-        """Hand a change to the commit thread; called on the loop, before the round is asked for."""
+        """Have a change written by the next commit round, which the caller asks for."""
         self._queue.append(change)
 
+    @property
+    def must_be_rewritten(self) -> bool:
+        """Whether most of it no longer counts."""
+        return self._journal.size > _REWRITE_BYTES + 2 * self._live_bytes
+
+    # -- a round, by the loop
+
+    def begin_round(self) -> File | None:
+        """Write all that is queued; what is to be synced, None if nothing was written.
+
+        Changes that could not be written are dropped and stay marked as not durable: the next ones
+        may find room again.
+        """
+        changes, self._queue = self._queue, []
+        if not changes:
+            return None
+        try:
+            self._journal.append(b"\n".join([change.line() for change in changes]))
+        except OSError as error:
+            _log.error("%d changes of %s not written: %s", len(changes), self._name, error)
+            return None
+        self._written = changes
+        return self._journal.file
+
+    def finish_round(self, *, synced: bool) -> None:
+        """What was written counts, or never will."""
+        changes, self._written = self._written, []
+        if synced:
+            for change in changes:
+                self._follow(change)
+                change.durable = True
+
+    def refuse(self) -> None:
+        """Drop what is queued: nothing can be made durable any more."""
+        self._queue = []
+
+    # -- a round, by the commit thread
+
     def write(self) -> None:
-        """Write and sync all that is queued. Runs on the commit thread, as part of a round.
+        """Write and sync all that is queued, then rewrite the journal.
 
         Raises:
-            OSError: the sync failed, which is final. Changes that could not even be written are
-                dropped and stay marked as not durable: the next ones may find room again.
+            OSError: the sync failed, which is final.
         """
-        changes: list[Change] = []
-        while self._queue:
-            changes.append(self._queue.popleft())
-        if not changes:
-            return  # an earlier call of this round, or of the one before, has written them
-        lines = [_line(change.fields) for change in changes]
-        try:
-            self._journal.append(b"\n".join(lines))
-        except OSError as error:
-            _log.error("%d changes of %s not written: %s", len(lines), self._name, error)
-            return
-        self._journal.sync()
-        for change, line in zip(changes, lines, strict=True):
-            self._apply(json.loads(line))
-            change.durable = True
-        if self._journal.size > _REWRITE_BYTES + 2 * self._live_bytes:
-            self._rewrite()
+        if self.begin_round() is not None:
+            self._journal.sync()
+            self.finish_round(synced=True)
+        self._rewrite()
 
     def _rewrite(self) -> None:
         """Replace a journal that has grown by what still counts."""
         try:
-            self._journal.rewrite(map(_line, self._live()))
+            self._journal.rewrite(change.line() for change in self._live())
         except OSError as error:
             if not means_full(error):
                 raise
@@ -111,6 +141,6 @@ class ChangeJournal(ABC):
                     "entry of %s not understood and left out: %r (%s)", self._name, line[:80], error
                 )
 
-
-def _line(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
+    def _follow(self, change: Change) -> None:
+        """Follow a change that was written."""
+        self._apply(change.fields)

@@ -3,7 +3,8 @@
 First the dirty part is read for the newest offset of every key, as many as fit. Then every segment from
 the first on is written anew without the records that a newer one of the same key replaces, several
 small ones into one. Order, offsets, times and producers stay as they are, and the offsets of batches
-that are gone stay covered by empty ones, so that a hole still means a loss.
+that are gone stay covered by empty ones, so that a hole still means a loss. What aborted transactions
+have written counts for nothing (judging.py).
 
 Nothing that exists is touched: swap.py lets a segment count when it is whole and synced, and removes
 what was written in vain, because only it knows which segments count already. A pass knows only files,
@@ -24,19 +25,19 @@ from penstock.limits import COMPACTION_KEYS_MAX, COMPACTION_SYNC_BYTES, DISK_FRE
 from penstock.log import checkpoint as checkpoints
 from penstock.log import index
 from penstock.log.checkpoint import Checkpoint
+from penstock.log.judging import Transactions
 from penstock.log.offset_map import OffsetMap
 from penstock.log.segment import NO_TIMESTAMP, Segment, segment_path
 from penstock.log.swap import cleaned_path
 from penstock.record.batch import (
-    CONTROL_FLAG,
     HEADER_BYTES,
     NO_PRODUCER,
-    TRANSACTIONAL_FLAG,
     BatchHeader,
     InvalidBatchError,
     checked,
     parse,
 )
+from penstock.record.marker import commits
 from penstock.record.spans import Span
 from penstock.record.thin import (
     OFFSET_DELTA_MAX,
@@ -67,6 +68,10 @@ class Plan(NamedTuple):
     """Where the part begins that no pass has looked at."""
     needed: list[int]
     """Base offsets of batches that must stay, if only without records."""
+    aborted: list[list[int]]
+    """Aborted transactions: producer, first offset and offset of the marker."""
+    fences: list[list[int]]
+    """Producers and their epochs, of which a marker is all that is left."""
     now: int
     delete_retention_ms: int
     index_interval: int
@@ -84,6 +89,8 @@ class Cleaned(NamedTuple):
     first_timestamp: int
     max_timestamp: int
     max_timestamp_offset: int
+    unmarked: list[int]
+    """Offsets of the markers of aborted transactions that are gone."""
 
 
 class Finished(NamedTuple):
@@ -92,7 +99,7 @@ class Finished(NamedTuple):
     end: int
     """Everything below has been compacted; less than was asked for if there were too many keys."""
     horizon: int | None
-    """The earliest time at which tombstones that were kept may go."""
+    """The earliest time at which tombstones and markers that were kept may go."""
 
 
 class Failed(NamedTuple):
@@ -121,6 +128,8 @@ class _Pass:
         self._folder = Path(plan.folder)
         self._pause = pause
         self._needed = frozenset(plan.needed)
+        self._transactions = Transactions(plan.aborted, plan.fences)
+        self._unmarked: list[int] = []
         self._bases = [base for group in plan.groups for base in group]
         self._sizes = dict(zip(self._bases, plan.sizes, strict=True))
         self._newest = OffsetMap()
@@ -185,6 +194,8 @@ class _Pass:
             self._end = following
 
     def _note_keys(self, header: BatchHeader, batch: bytes) -> None:
+        if header.is_control or self._transactions.aborted(header):
+            return
         found = _open(header, batch)
         if found is not None:
             for span in found[1]:
@@ -208,6 +219,7 @@ class _Pass:
         if replaced is not None and replaced.next_offset != end:
             replaced = None  # from before the segment's end: its last one could not be written
         segment = writer.finish(end, replaced)
+        unmarked, self._unmarked = self._unmarked, []
         return Cleaned(
             bases,
             end,
@@ -216,6 +228,7 @@ class _Pass:
             segment.first_timestamp,
             segment.max_timestamp,
             segment.max_timestamp_offset,
+            unmarked,
         )
 
     def _check_room(self, bases: list[int]) -> None:
@@ -226,19 +239,57 @@ class _Pass:
 
     def _filtered(self, header: BatchHeader, batch: bytes) -> bytes | None:
         """What stays of a batch; None if nothing does."""
-        found = _open(header, batch) if header.base_offset < self._end else None
+        if header.base_offset >= self._end:
+            return batch  # for another pass
+        if header.is_control:
+            return self._marker(header, batch)
+        kept = self._judged(header, batch)
+        if (
+            kept is None
+            and header.producer_id != NO_PRODUCER
+            and header.base_offset in self._needed
+        ):
+            kept = emptied(header)
+        if kept is not None:
+            self._transactions.stays(header)
+        return kept
+
+    def _marker(self, header: BatchHeader, batch: bytes) -> bytes | None:
+        """The end of a transaction goes some time after the last batch of it, as a tombstone does."""
+        if self._transactions.needs(header):
+            return batch
+        horizon = delete_horizon(header)
+        if horizon is None:
+            horizon = self._plan.now + self._plan.delete_retention_ms
+            try:
+                data, records = unpacked(header, batch)
+                batch = thinned(header, data, records, horizon)
+            except InvalidBatchError:
+                return batch  # another version wrote it
+        elif self._plan.now >= horizon and header.base_offset < self._plan.dirty:
+            # Only where a pass is on record: a start looks there for markers that are gone.
+            if not commits(batch):
+                self._unmarked.append(header.base_offset)
+            return None
+        self._wait_for(horizon)
+        return batch
+
+    def _wait_for(self, horizon: int) -> None:
+        self._horizon = min(horizon, self._horizon or horizon)
+
+    def _judged(self, header: BatchHeader, batch: bytes) -> bytes | None:
+        """A batch without the records that do not count; None if none does."""
+        if self._transactions.aborted(header):
+            return None
+        found = _open(header, batch)
         if found is None:
-            self._unjudged = self._unjudged or not header.is_control
+            self._unjudged = True
             return batch
         data, records = found
         horizon = delete_horizon(header)
         expired = horizon is not None and self._plan.now >= horizon and not self._unjudged
         kept = [span for span in records if self._stays(header, span, expired)]
-        if kept:
-            return self._thinned(header, batch, data, kept, horizon)
-        if header.producer_id != NO_PRODUCER and header.base_offset in self._needed:
-            return emptied(header)
-        return None
+        return self._thinned(header, batch, data, kept, horizon) if kept else None
 
     def _thinned(
         self, header: BatchHeader, batch: bytes, data: bytes, kept: list[Span], horizon: int | None
@@ -249,7 +300,7 @@ class _Pass:
             if horizon is None:
                 horizon = given = self._plan.now + self._plan.delete_retention_ms
             if horizon > self._plan.now:
-                self._horizon = min(horizon, self._horizon or horizon)
+                self._wait_for(horizon)
         if len(kept) == header.record_count and given is None:
             return batch
         try:
@@ -264,13 +315,10 @@ class _Pass:
 
 
 def _open(header: BatchHeader, batch: bytes) -> tuple[bytes, list[Span]] | None:
-    """A batch's records; None if they are not ours to judge.
+    """A batch's records; None if it cannot be opened.
 
-    What belongs to a transaction counts only if that was committed, which the batch does not say.
-    What cannot be opened was refused by no check when the topic was not compacted yet.
+    Such a one was refused by no check when the topic was not compacted yet.
     """
-    if header.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
-        return None
     try:
         return unpacked(header, batch)
     except InvalidBatchError:

@@ -12,6 +12,8 @@ cdef class GroupCommit:
     cdef object _sync
     cdef dict _dirty
     cdef list _metadata
+    cdef dict _changed_journals
+    cdef list _journals
     cdef set _moved_starts
     cdef list _waiting
     cdef dict _unrecorded

@@ -6,7 +6,8 @@ for the next one, so that batching grows with the load and an idle log answers a
     idle --request--> scheduled --end of the loop's turn--> running --done--> idle or scheduled
 
 The loop builds a round and finishes it; only the syncing in between runs on a thread. Nearly every
-round has nothing but files to sync (`sync`); one that must also write something is a job (`run`).
+round has nothing but files to sync (`sync`), those of partitions and of the journals of changes, to
+which the loop writes; one that must also write something else is a job (`run`).
 
 This module may run compiled (setup.py), with the C types that stand in commit.pxd.
 """
@@ -45,6 +46,31 @@ class Run(Protocol):
         ...
 
 
+class Journaled(Protocol):
+    """A journal that is written by rounds: by the loop, or by the thread when it is much work."""
+
+    @property
+    def must_be_rewritten(self) -> bool:
+        """Whether the next round is one for the thread."""
+        ...
+
+    def begin_round(self) -> File | None:
+        """Write what is queued; the file to sync, or None."""
+        ...
+
+    def finish_round(self, *, synced: bool) -> None:
+        """What became of it."""
+        ...
+
+    def write(self) -> None:
+        """Do all of it on the thread."""
+        ...
+
+    def refuse(self) -> None:
+        """Drop what is queued."""
+        ...
+
+
 class GroupCommit:
     """See the module.
 
@@ -74,6 +100,7 @@ class GroupCommit:
         # What the next round is asked for.
         self._dirty: dict[Partition, None] = {}
         self._metadata: list[Callable[[], None]] = []
+        self._changed_journals: dict[Journaled, None] = {}
         self._moved_starts: set[Partition] = set()
         self._waiting: list[Callable[[], None]] = []
         self._unrecorded: dict[PartitionId, Position] = {}
@@ -81,6 +108,7 @@ class GroupCommit:
         # The round that runs, and those who wait for it.
         self._running = False
         self._rounds: list[Round] = []
+        self._journals: list[tuple[Journaled, File]] = []
         self._together = False
         self._answered: list[Callable[[], None]] = []
         self.metadata_failed: OSError | None = None
@@ -102,6 +130,11 @@ class GroupCommit:
     def metadata_changed(self, *syncs: Callable[[], None]) -> None:
         """Something else must be synced by the next round, in this order, before partitions."""
         self._metadata.extend(syncs)
+        self._request()
+
+    def journal_changed(self, journal: Journaled) -> None:
+        """A journal has something queued."""
+        self._changed_journals[journal] = None
         self._request()
 
     def start_moved(self, partition: Partition) -> None:
@@ -138,10 +171,15 @@ class GroupCommit:
         """Begin the round that was asked for. Called by `defer`."""
         self._scheduled = False
         self._running = True
-        if self.metadata_failed is not None:
-            self._metadata.clear()  # never again in this run: those who wait are told
         rounds: list[Round] = []
         files: list[File] = []
+        if self.metadata_failed is not None:
+            self._metadata.clear()  # never again in this run: those who wait are told
+            for journal in self._changed_journals:
+                journal.refuse()
+        elif self._changed_journals:
+            self._begin_journals(files)
+        self._changed_journals = {}
         only_syncs = not (self._metadata or self._moved_starts or self._positions.due)
         for partition in self._dirty:
             if partition.offline is None:
@@ -159,6 +197,16 @@ class GroupCommit:
         else:
             self._start_job()
 
+    def _begin_journals(self, files: list[File]) -> None:
+        for journal in self._changed_journals:
+            if journal.must_be_rewritten:
+                self._metadata.append(journal.write)
+                continue
+            file = journal.begin_round()
+            if file is not None:
+                self._journals.append((journal, file))
+                files.append(file)
+
     def _sync_by_job(self, files: Sequence[File], together: bool, done: SyncsDone) -> None:
         """Sync files where the thread can only run jobs."""
         self._run(partial(self._job.sync_files, files, together), done)
@@ -170,12 +218,16 @@ class GroupCommit:
         elif self._together:
             self._finish(Outcome({}, {}, everything_failed=errors[0]))
         else:
+            count = len(self._journals)  # their files come first
+            of_journal = next((error for error in errors[:count] if error), None)
             # Without sealed segments, which bring checkpoints, a partition has one file to sync.
-            pairs = zip(self._rounds, errors, strict=True)
-            self._finish(Outcome({round_.partition: error for round_, error in pairs if error}, {}))
+            pairs = zip(self._rounds, errors[count:], strict=True)
+            failed = {round_.partition: error for round_, error in pairs if error}
+            self._finish(Outcome(failed, {}, metadata_error=of_journal))
 
     def _start_job(self) -> None:
         metadata, self._metadata = self._metadata, []
+        metadata = [file.sync for _, file in self._journals] + metadata
         ends, self._unrecorded = self._unrecorded, {}
         moved = {
             round_.partition.identity: _position(round_)
@@ -191,6 +243,11 @@ class GroupCommit:
         rounds, self._rounds = self._rounds, []
         answered, self._answered = self._answered, []
         self._running = False
+        if self._journals:
+            synced = outcome is None or not (outcome.metadata_error or outcome.everything_failed)
+            for journal, _ in self._journals:
+                journal.finish_round(synced=synced)
+            self._journals = []
         if outcome is not None:
             self._take_out(rounds, outcome)
         for round_ in rounds:
@@ -207,7 +264,13 @@ class GroupCommit:
             except Exception:
                 # A mistake of ours in one answer must not cost all others theirs.
                 _log.exception("what waited for a commit round failed after it")
-        if self._dirty or self._metadata or self._waiting or self._moved_starts:
+        if (
+            self._dirty
+            or self._metadata
+            or self._changed_journals
+            or self._waiting
+            or self._moved_starts
+        ):
             self._request()
 
     def _take_out(self, rounds: Sequence[Round], outcome: Outcome) -> None:

@@ -2,8 +2,8 @@
 
     compacted.json   {"end": offset, "horizon": milliseconds or null}
 
-Everything below end has been through a pass. Horizon is the earliest time at which tombstones there
-may go. A missing or damaged file costs one pass over the whole partition and nothing else.
+Everything below end has been through a pass. Horizon is the earliest time at which tombstones and
+markers there may go. A damaged file costs one pass over the whole partition and nothing else.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from penstock.files import Files, read_whole, write_atomically
 from penstock.log.journal import NOT_UNDERSTOOD
+
+_ANYWHERE = 2**63 - 1
 
 
 class Compacted(NamedTuple):
@@ -34,6 +36,13 @@ def load(files: Files, folder: Path) -> Compacted:
         return Compacted(int(fields["end"]), None if horizon is None else int(horizon))
     except NOT_UNDERSTOOD:
         return Compacted()
+
+
+def reach(files: Files, folder: Path) -> int:
+    """Below which offset batches and markers may be gone: anywhere, if the file is damaged."""
+    known = load(files, folder)
+    damaged = known.end == 0 and files.exists(folder / "compacted.json")
+    return _ANYWHERE if damaged else known.end
 
 
 def save(files: Files, folder: Path, compacted: Compacted) -> None:

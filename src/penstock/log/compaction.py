@@ -100,7 +100,8 @@ class Compactor:
             waits = self._clock.monotonic() < self._not_before.get(partition.identity, 0.0)
             if waits or partition.identity in self._failed:
                 continue
-            candidate = self._judge(partition, now, up_to=partition.durable_offset)
+            decided = partition.observer.last_stable_offset(partition.durable_offset)
+            candidate = self._judge(partition, now, up_to=decided)
             if candidate is not None:
                 found.append(candidate)
         if found and self._job is None:
@@ -143,6 +144,8 @@ class Compactor:
             end=end,
             dirty=candidate.known.end,
             needed=[offset for offset in partition.observer.needed() if offset < end],
+            aborted=[list(one) for one in partition.observer.aborted_between(0, end)],
+            fences=[list(one) for one in partition.observer.fences()],
             now=now,
             delete_retention_ms=settings.delete_retention_ms,
             index_interval=settings.index_interval_bytes,
@@ -179,6 +182,7 @@ class Compactor:
             job.abandoned = True
             return
         partition.replace(old, new)
+        partition.observer.forget_markers(cleaned.unmarked)
         job.after += cleaned.size
         self._commit.metadata_changed(
             partial(self._swap_files, job, Swap(cleaned.bases[0], cleaned.end))
@@ -228,6 +232,8 @@ class Compactor:
             else:
                 swap.discard(self._files, folder)
         except OSError as error:
+            # The next pass must not build on what is not on record.
+            job.abandoned = True
             _log.warning("%s: after its compaction: %s", job.partition, error)
 
     def _end(self, job: _Job, known: Compacted | None) -> None:

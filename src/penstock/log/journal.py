@@ -14,7 +14,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from penstock.files import Files, read_whole, write_atomically
+from penstock.files import File, Files, read_whole, write_atomically
 
 _MAGIC = b"PENJRNL1"
 _FRAME = Struct(">II")
@@ -44,6 +44,11 @@ class Journal:
     def size(self) -> int:
         """Bytes in use."""
         return self._end
+
+    @property
+    def file(self) -> File:
+        """What is written to now, for those who sync it with others; a rewrite puts another here."""
+        return self._file
 
     def renew(self) -> None:
         """After a crash: write what was found once more, without what is not whole.

@@ -23,7 +23,7 @@ from uuid import UUID
 from penstock.files import Files
 from penstock.log import transactions
 from penstock.log.change_journal import Change, ChangeJournal
-from penstock.log.committed import Committed, fields_of, offsets_of
+from penstock.log.committed import Committed, line_of, offsets_of
 from penstock.log.positions import PartitionId
 from penstock.log.transactions import TransactionRecord
 
@@ -38,9 +38,20 @@ class GroupRecord:
     offsets: dict[PartitionId, Committed] = field(default_factory=dict)
 
 
-def committed(group: str, kind: str, offsets: Mapping[PartitionId, Committed]) -> Change:
+@dataclass(slots=True, eq=False)
+class Reached(Change):
+    """A line of what a group has committed, which is not among the fields: there are many of them."""
+
+    offsets: Mapping[PartitionId, Committed] = field(default_factory=dict)
+
+    def line(self) -> bytes:
+        """As it is written."""
+        return line_of(self.fields["group"], self.fields["type"], self.offsets)
+
+
+def committed(group: str, kind: str, offsets: Mapping[PartitionId, Committed]) -> Reached:
     """A group has reached new positions, all at the same time."""
-    return Change({"group": group, "type": kind, **fields_of(offsets)})
+    return Reached({"group": group, "type": kind}, offsets=offsets)
 
 
 def occupied(group: str, kind: str, empty_since: int | None) -> Change:
@@ -71,18 +82,25 @@ class OffsetsJournal(ChangeJournal):
         self.transactions: dict[str, TransactionRecord] = {}
         super().__init__(files, path)
 
-    def _live(self) -> Iterator[dict[str, Any]]:
+    def _live(self) -> Iterator[Change]:
         for name, record in self.groups.items():
             # An entry for each time, because the positions in a line share one.
             by_time: dict[int, dict[PartitionId, Committed]] = {}
             for partition, position in record.offsets.items():
                 by_time.setdefault(position.time_ms, {})[partition] = position
             for offsets in by_time.values():
-                yield committed(name, record.type, offsets).fields
+                yield committed(name, record.type, offsets)
             if record.offsets and record.empty_since is not None:
-                yield occupied(name, record.type, record.empty_since).fields
+                yield occupied(name, record.type, record.empty_since)
         for name, transaction in self.transactions.items():
-            yield from transactions.live(name, transaction)
+            for fields in transactions.live(name, transaction):
+                yield Change(fields)
+
+    def _follow(self, change: Change) -> None:
+        if isinstance(change, Reached):
+            self._record(change.fields).offsets.update(change.offsets)
+        else:
+            self._apply(change.fields)
 
     def _apply(self, fields: dict[str, Any]) -> None:
         if "transaction" in fields:
@@ -124,3 +142,4 @@ class OffsetsJournal(ChangeJournal):
             for _, offsets in transaction.held.values():
                 for partition in [p for p in offsets if p.topic_id == topic_id]:
                     del offsets[partition]
+

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -55,6 +55,22 @@ class BatchObserver(Protocol):
 
     def needed(self) -> list[int]:
         """Base offsets of the batches whose headers the state could not be derived without."""
+        ...
+
+    def fences(self) -> Sequence[tuple[int, int]]:
+        """Producers and epochs that only a marker tells."""
+        ...
+
+    def last_stable_offset(self, durable_offset: int) -> int:
+        """The end of what is decided, at most durable_offset."""
+        ...
+
+    def aborted_between(self, start: int, end: int) -> Sequence[tuple[int, int, int]]:
+        """Producer, first offset and marker of the aborted transactions with records in between."""
+        ...
+
+    def forget_markers(self, gone: Collection[int]) -> None:
+        """The markers at these offsets are gone, and so is all that they ended."""
         ...
 
 

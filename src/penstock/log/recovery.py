@@ -13,6 +13,7 @@ does not, and only dirty pages are synced.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +23,12 @@ from penstock.errors import DamagedLogError
 from penstock.files import Files
 from penstock.limits import MIB
 from penstock.log import checkpoint as checkpoints
+from penstock.log import compacted
 from penstock.log import swap as swaps
 from penstock.log.checkpoint import Checkpoint
 from penstock.log.partition import BatchObserver, new_segment
 from penstock.log.positions import Position
+from penstock.log.reading import walk
 from penstock.log.segment import Segment, base_of, segment_path
 from penstock.log.settings import LogSettings
 from penstock.record.batch import HEADER_BYTES, BatchHeader, InvalidBatchError, checked, parse
@@ -76,6 +79,7 @@ class Recovery:
         self._settings = settings
         self._known = known
         self._observer = observer
+        self._compacted = 0
         self._scanned = 0
         self._cut = 0
         self._rewrite_from: tuple[Segment, int] | None = None
@@ -90,6 +94,7 @@ class Recovery:
             DamagedLogError: acknowledged bytes are missing or changed.
         """
         names = self._tidy()
+        self._compacted = compacted.reach(self._files, self._folder)
         bases = [base for name in names if (base := base_of(name)) is not None]
         bases = self._drop_retired(bases)
         segments = [
@@ -102,6 +107,7 @@ class Recovery:
             sizes = [names[f"{base:020d}.log"] for base in bases]
             segments = self._load(segments, sizes)
         self._check_end(segments[-1])
+        self._forget_unmarked(segments)
         if not clean:
             self._write_again(segments)
         return Recovered(segments, self._scanned, self._cut)
@@ -151,6 +157,9 @@ class Recovery:
             for checkpoint, size in zip(found, sizes, strict=True)
         ]
         newest = max((i for i, checkpoint in enumerate(usable) if checkpoint), default=-1)
+        if any(segment.base_offset < self._compacted for segment in segments[newest + 1 :]):
+            # What ended a transaction that the state has as open may be gone from what follows.
+            usable, newest = [None] * len(segments), -1
         state = usable[newest]
         self._observer.restore(state.state if state else b"")
         for at, (segment, checkpoint, size) in enumerate(zip(segments, usable, sizes, strict=True)):
@@ -241,6 +250,16 @@ class Recovery:
                 raise self._damaged(segment.next_offset, f"no batch at byte {segment.size}")
             segment.note(header, header.base_offset)
 
+    def _forget_unmarked(self, segments: list[Segment]) -> None:
+        """A checkpoint may speak of aborted transactions of which compaction has left nothing."""
+        told = self._observer.aborted_between(0, self._compacted) if self._compacted else ()
+        gone = [
+            marker
+            for _, _, marker in told
+            if marker < self._compacted and not _has_marker(segments, marker)
+        ]
+        self._observer.forget_markers(gone)
+
     def _note_durable_end(self, segment: Segment) -> None:
         if self._rewrite_from is None and segment.next_offset >= self._known.end:
             self._rewrite_from = (segment, segment.size)
@@ -326,3 +345,14 @@ class Recovery:
             f"damage at offset {offset}, below the durable end {self._known.end}: {cause}",
             f"restore the folder, or run `penstock log repair` on {self._folder}",
         )
+
+
+def _has_marker(segments: list[Segment], offset: int) -> bool:
+    at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    if at < 0:
+        return False
+    segment = segments[at]
+    for _, header in walk(segment, segment.floor(offset), segment.size):
+        if header.last_offset >= offset:
+            return header.base_offset == offset and header.is_control
+    return False

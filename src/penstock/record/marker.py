@@ -6,15 +6,23 @@ Key: int16 version 0, int16 type (0 abort, 1 commit). Value: int16 version 0, in
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as struct_error
 
-from penstock.record.batch import CONTROL_FLAG, HEADER_BYTES, TRANSACTIONAL_FLAG, Buffer
+from penstock.record.batch import (
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    TRANSACTIONAL_FLAG,
+    Buffer,
+    InvalidBatchError,
+)
+from penstock.record.decode import read_varint
 from penstock.record.encode import NewRecord, encode
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
-# Length, attributes, time delta, offset delta and length of the key take a byte each.
-_KEY_POSITION = HEADER_BYTES + 5
+_ATTRIBUTES_BYTES = 1
+_RECORD_BYTES_MAX = 100  # four varints of ten bytes at the most, key and value
 
 
 def encode_marker(
@@ -32,7 +40,14 @@ def encode_marker(
 
 def commits(batch: Buffer, position: int = 0) -> bool:
     """Whether the control batch at position is the marker of a commit; not if it is no marker."""
-    if len(batch) < position + _KEY_POSITION + _KEY.size:
+    # Time and offset delta are of any length: compaction lets times count from another base.
+    record = bytes(batch[position + HEADER_BYTES : position + HEADER_BYTES + _RECORD_BYTES_MAX])
+    try:
+        _, at = read_varint(record, 0)
+        _, at = read_varint(record, at + _ATTRIBUTES_BYTES)
+        _, at = read_varint(record, at)
+        _, at = read_varint(record, at)
+        _, kind = _KEY.unpack_from(record, at)
+    except (IndexError, struct_error, InvalidBatchError):
         return False
-    _, kind = _KEY.unpack_from(batch, position + _KEY_POSITION)
     return bool(kind == _COMMIT)

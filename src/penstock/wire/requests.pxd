@@ -41,6 +41,21 @@ cdef class FetchRequest:
     cdef public list forgotten
 
 
+cdef class OffsetCommit:
+    cdef public long long number
+    cdef public long long offset
+    cdef public long long leader_epoch
+    cdef public object metadata
+
+
+cdef class OffsetCommitRequest:
+    cdef public str group
+    cdef public long long generation
+    cdef public str member
+    cdef public object instance
+    cdef public list topics
+
+
 @cython.final
 cdef class _Reader:
     cdef object buffer
@@ -65,6 +80,9 @@ cdef class _Reader:
     @cython.locals(size=Py_ssize_t)
     cdef object nullable_bytes(self)
     cdef Py_ssize_t string_bytes(self) except? -1
+    @cython.locals(size=Py_ssize_t)
+    cdef object nullable_string(self)
+    cdef str string(self)
     @cython.locals(size=Py_ssize_t, raw=bytes)
     cdef TopicKey topic(self, bint by_id)
     @cython.locals(count=Py_ssize_t)
@@ -84,3 +102,8 @@ cpdef FetchRequest parse_fetch(object frame, int version, Py_ssize_t position=*)
 
 @cython.locals(wanted=FetchPartition)
 cdef FetchPartition _fetch_partition(_Reader reader, int version)
+
+@cython.locals(reader=_Reader, by_id=bint, request=OffsetCommitRequest, commits=list,
+               number="long long", offset="long long", leader_epoch="long long", group=str,
+               generation="long long")
+cpdef OffsetCommitRequest parse_offset_commit(object frame, int version, Py_ssize_t position=*)

@@ -1,4 +1,4 @@
-"""The two requests that carry records, Produce (3-13) and Fetch (4-18), parsed by hand.
+"""The requests that come most often, Produce (3-13), Fetch (4-18) and OffsetCommit (2-10), by hand.
 
 Every read is checked against the bytes that are left, and every array count too, before anything is
 allocated for it. Flexible versions write lengths as unsigned varints plus one, and end each structure
@@ -26,6 +26,8 @@ PRODUCE_FLEXIBLE_FROM = 9
 PRODUCE_TOPIC_ID_FROM = 13
 FETCH_FLEXIBLE_FROM = 12
 FETCH_TOPIC_ID_FROM = 13
+OFFSET_COMMIT_FLEXIBLE_FROM = 8
+OFFSET_COMMIT_TOPIC_ID_FROM = 10
 
 NO_SESSION = 0
 FINAL_EPOCH = -1
@@ -102,6 +104,27 @@ class FetchRequest:
         self.session_epoch = FINAL_EPOCH
         self.partitions: dict[PartitionKey, FetchPartition] = {}
         self.forgotten: list[PartitionKey] = []
+
+
+class OffsetCommit:
+    """A position in a partition."""
+
+    def __init__(self, number: int, offset: int, leader_epoch: int, metadata: str | None) -> None:
+        self.number = number
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+        self.metadata = metadata
+
+
+class OffsetCommitRequest:
+    """Positions by topic, and for which group, by which of its members."""
+
+    def __init__(self, group: str, generation: int, member: str) -> None:
+        self.group = group
+        self.generation = generation
+        self.member = member
+        self.instance: str | None = None
+        self.topics: list[tuple[TopicKey, list[OffsetCommit]]] = []
 
 
 # How topics were named lately, by the bytes of the name or id: nearly every request names one of few.
@@ -214,6 +237,23 @@ class _Reader:
         """The length of a text in bytes, or -1 for null."""
         return self.varint() - 1 if self.flexible else self.int16()
 
+    def nullable_string(self) -> str | None:
+        """A text, or None."""
+        size = self.string_bytes()
+        if size == -1:
+            return None
+        try:
+            return self.copy(size).decode()
+        except UnicodeDecodeError:
+            raise MalformedRequestError("text that is not UTF-8") from None
+
+    def string(self) -> str:
+        """A text."""
+        text = self.nullable_string()
+        if text is None:
+            raise MalformedRequestError("null where a text must be")
+        return text
+
     def topic(self, by_id: bool) -> TopicKey:
         """How a topic is named."""
         size = 16 if by_id else self.string_bytes()
@@ -310,3 +350,34 @@ def _fetch_partition(reader: _Reader, version: int) -> FetchPartition:
     max_bytes = reader.int32()
     reader.skip_tags()
     return FetchPartition(offset, max_bytes, leader_epoch)
+
+
+def parse_offset_commit(frame: memoryview, version: int, position: int = 0) -> OffsetCommitRequest:
+    """Read an OffsetCommit request whose body begins at position.
+
+    Group, int32 generation, member, from v7 instance (nullable string), until v4 int64 retention, topics
+    [name or id; partitions [int32 number, int64 offset, from v6 int32 leader epoch, metadata (nullable
+    string)]].
+    """
+    reader = _Reader(frame, position, version >= OFFSET_COMMIT_FLEXIBLE_FROM)
+    by_id = version >= OFFSET_COMMIT_TOPIC_ID_FROM
+    group = reader.string()
+    generation = reader.int32()
+    request = OffsetCommitRequest(group, generation, reader.string())
+    if version >= 7:
+        request.instance = reader.nullable_string()
+    if version <= 4:
+        reader.int64()  # how long to keep it: the broker decides, as Kafka does
+    for _ in range(reader.count()):
+        key = reader.topic(by_id)
+        commits: list[OffsetCommit] = []
+        for _ in range(reader.count()):
+            number = reader.int32()
+            offset = reader.int64()
+            leader_epoch = reader.int32() if version >= 6 else -1
+            commits.append(OffsetCommit(number, offset, leader_epoch, reader.nullable_string()))
+            reader.skip_tags()
+        reader.skip_tags()
+        request.topics.append((key, commits))
+    reader.skip_tags()
+    return request

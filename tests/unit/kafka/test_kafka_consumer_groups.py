@@ -54,7 +54,7 @@ class TestHeartbeat:
         topic = exchange.topic(partitions=2)
         joined = beat(exchange, version)
         assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "me", 1)
-        assert joined.heartbeat_interval_ms == 5000
+        assert joined.heartbeat_interval_ms == 1000
         assert shares(joined.assignment) == {topic.entry.id: [0, 1]}
         quiet = {"rebalance_timeout_ms": -1, "subscribed_topic_names": None}
         again = beat(exchange, version, member_epoch=1, topic_partitions=None, **quiet)
@@ -74,10 +74,17 @@ class TestHeartbeat:
     def test_who_waits_for_others_asks_more_often(self, exchange: Exchange) -> None:
         exchange.topic(partitions=2)
         beat(exchange)
-        assert beat(exchange, member_id="other").heartbeat_interval_ms == 1000
+        assert beat(exchange, member_id="other").heartbeat_interval_ms == 500
         assert beat(exchange, member_epoch=-1).heartbeat_interval_ms == 0
         waited = beat(exchange, member_id="other", member_epoch=2)
-        assert waited.heartbeat_interval_ms == 5000
+        assert waited.heartbeat_interval_ms == 1000
+
+    def test_many_are_heard_of_more_seldom(self, exchange: Exchange) -> None:
+        exchange.topic(partitions=1)
+        for number in range(299):
+            beat(exchange, member_id=f"m{number}")
+        exchange.clock.advance(2)
+        assert beat(exchange, member_id="one more").heartbeat_interval_ms == 3000
 
     def test_a_topic_comes_grows_and_goes(self, exchange: Exchange) -> None:
         assert shares(beat(exchange).assignment) == {}

@@ -28,6 +28,8 @@ def partition(folder: Path) -> Plan:
         end=10,
         dirty=0,
         needed=[],
+        aborted=[],
+        fences=[],
         now=0,
         delete_retention_ms=0,
         index_interval=4096,

@@ -72,11 +72,11 @@ class QueueJournal(ChangeJournal):
         self.ledgers: dict[QueueId, Ledger] = {}
         super().__init__(files, path)
 
-    def _live(self) -> Iterator[dict[str, Any]]:
+    def _live(self) -> Iterator[Change]:
         for queue, ledger in self.ledgers.items():
-            yield begins(queue, ledger.start).fields
+            yield begins(queue, ledger.start)
             if len(ledger):
-                yield kept(queue, list(ledger.kept())).fields
+                yield kept(queue, list(ledger.kept()))
 
     def _apply(self, fields: dict[str, Any]) -> None:
         if "topic_deleted" in fields:

@@ -1,0 +1,106 @@
+"""OffsetCommit (8), answered when what it commits is durable.
+
+By hand, because consumers that commit what they have done send one for every few records.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from penstock.broker.errors import UnknownTopicError
+from penstock.broker.group_member import Identity
+from penstock.broker.topic import Topic
+from penstock.errors import PenstockError, StorageError
+from penstock.kafka.call import Call
+from penstock.kafka.errors import Code
+from penstock.kafka.group_offsets import EPOCH_FROM, partition_id
+from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure
+from penstock.log.committed import Offsets
+from penstock.wire.requests import (
+    OFFSET_COMMIT_FLEXIBLE_FROM,
+    OffsetCommit,
+    OffsetCommitRequest,
+    TopicKey,
+    parse_offset_commit,
+)
+from penstock.wire.writer import Writer
+
+_THROTTLE_FROM = 3
+_Results = list[tuple[TopicKey, list[tuple[int, Outcome]]]]
+"""How it went with each partition."""
+
+
+def handle(call: Call) -> None:
+    """Keep offsets; answered when they are durable."""
+    request = parse_offset_commit(call.frame, call.version, call.body_start)
+    offsets: Offsets = {}
+    results: _Results = [
+        (key, [(wanted.number, _note(call, key, wanted, offsets)) for wanted in commits])
+        for key, commits in request.topics
+    ]
+    outcome = attempt(lambda: _check(call, request))
+    if outcome.ok and offsets:
+        groups = call.context.broker.groups
+        settle = partial(_settle, call, results)
+        outcome = attempt(lambda: groups.commit(request.group, offsets, settle))
+        if outcome.ok:
+            return
+    _answer(call, results, outcome)
+
+
+def _note(call: Call, key: TopicKey, wanted: OffsetCommit, offsets: Offsets) -> Outcome:
+    """Take one position among those that will be committed, or say why not."""
+    try:
+        found = partition_id(_topic(call, key), wanted.number)
+        offsets[found] = call.context.broker.groups.position(
+            wanted.offset, wanted.leader_epoch, wanted.metadata
+        )
+    except PenstockError as error:
+        return failure(error)
+    return DONE
+
+
+def _topic(call: Call, key: TopicKey) -> Topic:
+    try:
+        return call.topic(key)
+    except UnknownTopicError as error:
+        if key.id is None:
+            raise
+        raise RefusedError(Code.UNKNOWN_TOPIC_ID, error.operation, error.cause) from error
+
+
+def _check(call: Call, request: OffsetCommitRequest) -> None:
+    groups = call.context.broker.groups
+    who = Identity(request.member, request.instance)
+    groups.check_commit(request.group, who, request.generation)
+    if (
+        request.generation >= 0
+        and call.version < EPOCH_FROM
+        and groups.is_consumer_group(request.group)
+    ):
+        raise RefusedError(
+            Code.UNSUPPORTED_VERSION,
+            f"commit offsets of group {request.group}",
+            f"members with an epoch need version {EPOCH_FROM}",
+        )
+
+
+def _settle(call: Call, results: _Results, error: StorageError | None) -> None:
+    _answer(call, results, DONE if error is None else failure(error))
+
+
+def _answer(call: Call, results: _Results, outcome: Outcome) -> None:
+    answer = Writer(call.correlation_id, call.version >= OFFSET_COMMIT_FLEXIBLE_FROM)
+    if call.version >= _THROTTLE_FROM:
+        answer.int32(0)
+    answer.length(len(results))
+    for key, partitions in results:
+        answer.topic(key.name, key.id)
+        answer.length(len(partitions))
+        for number, done in partitions:
+            answer.int32(number)
+            answer.int16(outcome.code if done.ok else done.code)
+            answer.end()
+        answer.end()
+    answer.end()
+    call.answer.fill(answer.finish())
