@@ -68,7 +68,7 @@ def _describe(broker: Broker, request: Message, wanted: Message) -> Message:
         outcome = failure(error)
     return _RESULT(
         error_code=outcome.code,
-        error_message=outcome.message,
+        error_message=outcome.message or "",  # Kafka's way to say that there is none, here
         resource_type=wanted.resource_type,
         resource_name=wanted.resource_name,
         configs=entries,
@@ -188,12 +188,8 @@ def _alter(
 def _configure(broker: Broker, resource: Message, change: Change, validate_only: bool) -> None:
     if resource.resource_type != _TOPIC:
         _check_broker(resource)
-        raise RefusedError(
-            Code.INVALID_REQUEST,
-            "alter the broker's settings",
-            "they cannot be altered while it runs",
-            "see `penstock serve --help`, or set the topic's",
-        )
+        _check_broker_stays(resource)
+        return
     topic = _topic(broker, resource.resource_name)
     _check_changes(resource)
     overrides = change(topic, resource)
@@ -201,6 +197,18 @@ def _configure(broker: Broker, resource: Message, change: Change, validate_only:
         broker.check_config(topic, overrides)
     else:
         broker.configure(topic, overrides)
+
+
+def _check_broker_stays(resource: Message) -> None:
+    """What was never set can be taken back: kafka-reassign-partitions does so when it has verified."""
+    if all(getattr(config, "config_operation", _SET) == _DELETE for config in resource.configs):
+        return
+    raise RefusedError(
+        Code.INVALID_REQUEST,
+        "alter the broker's settings",
+        "they cannot be altered while it runs",
+        "see `penstock serve --help`, or set the topic's",
+    )
 
 
 def _check_changes(resource: Message) -> None:
