@@ -1,7 +1,8 @@
 """Make sure that the clients which are no Python packages are there, for `make test` and `compat`.
 
-`python -m tools.clients` looks for kcat and for Kafka's Java client with its tools. Debian's
-package of kcat is installed where we may do that; elsewhere the message says how to get it.
+`python -m tools.clients` looks for kcat, for Kafka's Java client with its tools, for Kafka Connect
+and for Spark with its Kafka connector. Debian's package of kcat is installed where we may do that;
+elsewhere the message says how to get it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import shutil
 import subprocess
 import sys
 
-from tools.kafka import KafkaError, install
+from tools import connect, kafka, spark
+from tools.jars import PeerError
 
 KCAT_ADVICE = (
     "'kcat' is not installed, and the client tests need it. "
@@ -58,8 +60,10 @@ def main() -> int:
     """Run the command line; the exit status."""
     try:
         ensure_kcat()
-        install()
-    except (ClientError, KafkaError) as error:
+        kafka.install()
+        connect.JARS.install()
+        spark.install()
+    except (ClientError, PeerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import fcntl
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -27,18 +25,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from tools.jars import JAVA_PACKAGE, Jars, PeerError, need
+
 VERSION = "4.3.1"
-JAVA_PACKAGE = "openjdk-17-jre-headless"
-MAVEN_PACKAGE = "maven"
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 20.0
 
 # The binding must be of the slf4j line that Kafka is built with. `simple` and not `nop`, so that a
 # broker that does not start can say why; both are silent at the levels used below.
-_ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", VERSION),
-    ("org.apache.kafka", "kafka-tools", VERSION),
-    ("org.slf4j", "slf4j-simple", "1.7.36"),
+SLF4J = ("org.slf4j", "slf4j-simple", "1.7.36")
+_JARS = Jars(
+    f"kafka-{VERSION}",
+    (
+        ("org.apache.kafka", "kafka_2.13", VERSION),
+        ("org.apache.kafka", "kafka-tools", VERSION),
+        SLF4J,
+    ),
 )
 
 # What Kafka's own start script gives to the JVM: a comparison with anything else would be unfair.
@@ -54,8 +56,7 @@ _BROKER_JVM = (
 )
 
 
-class KafkaError(Exception):
-    """Kafka could not be installed, started or used; the message says what to do."""
+KafkaError = PeerError
 
 
 # ---- a broker as a process -------------------------------------------------------------------
@@ -137,9 +138,9 @@ def wait_for_metadata(
     """
     while not metadata_answers(address):
         if process.poll() is not None:
-            raise KafkaError(f"broker ended with status {process.returncode}:\n{_tail(log)}")
+            raise KafkaError(f"broker ended with status {process.returncode}:\n{tail(log)}")
         if time.perf_counter() - started > START_TIMEOUT:
-            raise KafkaError(f"broker did not answer within {START_TIMEOUT:.0f} s:\n{_tail(log)}")
+            raise KafkaError(f"broker did not answer within {START_TIMEOUT:.0f} s:\n{tail(log)}")
         time.sleep(0.002)
     return time.perf_counter() - started
 
@@ -158,7 +159,8 @@ def end_process(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _tail(log: Path, lines: int = 20) -> str:
+def tail(log: Path, lines: int = 20) -> str:
+    """The last lines of a log, for the message of an error."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return "\n".join(text.splitlines()[-lines:]) or "(nothing in its log)"
 
@@ -166,81 +168,12 @@ def _tail(log: Path, lines: int = 20) -> str:
 # ---- installing ------------------------------------------------------------------------------
 
 
-def install_folder() -> Path:
-    """Where this version of Kafka is, or will be, kept."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "penstock" / f"kafka-{VERSION}"
-
-
 def install() -> Path:
     """Fetch Kafka unless it is there, and Java and Maven with it where that is possible.
 
     Returns the folder of jars. Safe to call from several processes at once.
     """
-    folder = install_folder()
-    if folder.is_dir():
-        _need("java", JAVA_PACKAGE)
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():  # another process may have been first
-            _need("java", JAVA_PACKAGE)
-            _need("mvn", MAVEN_PACKAGE)
-            _fetch(folder)
-    return folder
-
-
-def _need(program: str, package: str) -> None:
-    """Make sure that the program is there: install its package where we may, else say so."""
-    if shutil.which(program):
-        return
-    if not (shutil.which("apt-get") and os.geteuid() == 0):
-        raise KafkaError(
-            f"'{program}' is not installed, and Kafka needs it. "
-            f"Debian and Ubuntu: apt-get install {JAVA_PACKAGE} {MAVEN_PACKAGE}; "
-            "elsewhere: a Java 17 (or newer) runtime and Apache Maven, both on the PATH."
-        )
-    _say(f"installing {package} with apt-get ...")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    get = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
-    for command in ([*get, "update"], [*get, "install", "-y", "--no-install-recommends", package]):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise KafkaError(f"'{' '.join(command)}' failed:\n{done.stdout}{done.stderr}")
-    if not shutil.which(program):
-        raise KafkaError(f"package {package} is installed, but there is no '{program}'")
-
-
-def _fetch(folder: Path) -> None:
-    """Have Maven copy the jars to a temporary folder, then give that its name in one step."""
-    _say(f"fetching Kafka {VERSION} with Maven (about 55 MB, once) ...")
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        work = Path(temporary)
-        jars = work / "jars"
-        (work / "pom.xml").write_text(_pom())
-        command = ["mvn", "--batch-mode", "--quiet", "-f", str(work / "pom.xml")]
-        command += ["dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode or not any(jars.glob(f"kafka_2.13-{VERSION}.jar")):
-            raise KafkaError(f"Maven could not fetch Kafka {VERSION}:\n{done.stdout}{done.stderr}")
-        count = len(list(jars.iterdir()))
-        jars.rename(folder)
-    _say(f"Kafka {VERSION}: {count} jars in {time.monotonic() - started:.0f} s")
-
-
-def _pom() -> str:
-    dependencies = "".join(
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
-        for group, artifact, version in _ARTIFACTS
-    )
-    return (
-        "<project><modelVersion>4.0.0</modelVersion><groupId>penstock</groupId>"
-        "<artifactId>kafka-peer</artifactId><version>1</version>"
-        f"<dependencies>{dependencies}</dependencies></project>\n"
-    )
+    return _JARS.install()
 
 
 # ---- running ---------------------------------------------------------------------------------
@@ -253,7 +186,7 @@ def class_path() -> str:
 
 def java_version() -> str:
     """The first line of what the Java runtime says about itself."""
-    _need("java", JAVA_PACKAGE)
+    need("java", JAVA_PACKAGE)
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True)
     return (done.stderr or done.stdout).splitlines()[0]
 
@@ -299,7 +232,7 @@ def running_kafka(
     """
     jars = class_path()
     folder.mkdir(parents=True, exist_ok=True)
-    port, controller_port = _free_ports(2)
+    port, controller_port = free_ports(2)
     config = folder / "server.properties"
     log = folder / "kafka.log"
     settings = _settings(folder, port, controller_port) | (overrides or {})
@@ -357,7 +290,7 @@ def _cluster_id(folder: Path) -> str:
     return kept.read_text()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago; held together, so that they differ."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -367,10 +300,6 @@ def _free_ports(count: int) -> list[int]:
 
 
 # ---- command line ----------------------------------------------------------------------------
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def exit_on_sigterm() -> None:
@@ -391,7 +320,7 @@ def _run(folder: Path) -> None:
                 time.sleep(0.5)
         except KeyboardInterrupt:
             return
-        raise KafkaError(f"Kafka ended by itself:\n{_tail(folder / 'kafka.log')}")
+        raise KafkaError(f"Kafka ended by itself:\n{tail(folder / 'kafka.log')}")
 
 
 def main() -> int:

@@ -1,99 +1,21 @@
-"""Every advertised version of every API works, and ApiVersions itself follows its rules."""
+"""ApiVersions follows its rules; every version of every API is in test_advertised.py."""
 
 from __future__ import annotations
 
 import struct
-import uuid
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import DescribeClusterRequest
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
-from tests.clients import admin_requests as admin
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from tests.clients.brokers import Broker
-from tests.clients.contract import Code, eventually, numbered
-from tests.clients.wire import (
-    LATEST,
-    Wire,
-    build_batch,
-    fetch_request,
-    list_offsets_request,
-    produce_request,
-)
+from tests.clients.contract import Code
+from tests.clients.wire import Wire
 
 pytestmark = pytest.mark.compat
-
-Make = Callable[[str, uuid.UUID], Any]
-
-REQUESTS: dict[str, Make] = {
-    "Produce": lambda topic, topic_id: produce_request(
-        topic, {0: build_batch(numbered(3))}, topic_id=topic_id
-    ),
-    "Fetch": lambda topic, topic_id: fetch_request(topic, {0: 0}, topic_id=topic_id),
-    "ListOffsets": lambda topic, _: list_offsets_request(topic, {0: LATEST}),
-    "Metadata": lambda topic, topic_id: MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=topic)],
-        allow_auto_topic_creation=False,
-    ),
-    "FindCoordinator": lambda topic, _: admin.find_coordinator(topic),
-    "ApiVersions": lambda *_: api_versions(),
-    "CreateTopics": lambda *_: admin.create_topics(f"made-{uuid.uuid4().hex}"),
-    "DeleteTopics": lambda topic, _: admin.delete_topic(topic),
-    "DeleteRecords": lambda topic, _: admin.delete_records(topic, -1),
-    "InitProducerId": lambda *_: admin.init_producer_id(),
-    "OffsetForLeaderEpoch": lambda topic, _: admin.offset_for_epoch(topic, 0),
-    "DescribeConfigs": lambda topic, _: admin.describe_configs(topic, everything=True),
-    "AlterConfigs": lambda topic, _: admin.alter_configs(topic, {"retention.ms": "60000"}),
-    "DescribeLogDirs": lambda topic, _: admin.describe_log_dirs(topic),
-    "CreatePartitions": lambda topic, _: admin.create_partitions(topic, 2, validate_only=True),
-    "IncrementalAlterConfigs": lambda topic, _: admin.change_configs(
-        topic, [("retention.ms", admin.SET, "60000")]
-    ),
-    "DescribeCluster": lambda *_: DescribeClusterRequest(
-        include_cluster_authorized_operations=False, endpoint_type=1, include_fenced_brokers=False
-    ),
-    "DescribeTopicPartitions": lambda topic, _: admin.describe_partitions(topic),
-}
-FIRST = {"Produce": 3}
-"""Versions below are advertised, for the sake of old clients, but refused."""
-
-STARTING = {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE}
 
 
 def api_versions(name: str = "wire", version: str = "1.0") -> Any:
     return ApiVersionsRequest(client_software_name=name, client_software_version=version)
-
-
-def error_codes(message: Any) -> Iterator[int]:
-    """All error codes in a message, however deep."""
-    for key, value in message.items() if isinstance(message, dict) else enumerate(message):
-        if key == "error_code":
-            yield value
-        elif isinstance(value, dict | list):
-            yield from error_codes(value)
-
-
-@pytest.mark.parametrize("api", REQUESTS)
-def test_every_version(wire: Wire, topic: str, api: str) -> None:
-    topic_id = wire.metadata(topic).topic_id
-    wire.write(topic, numbered(3))
-    request = REQUESTS[api](topic, topic_id)
-    low, high = wire.versions()[request.API_KEY]
-    assert high <= request.max_version
-    for version in range(max(low, FIRST.get(api, 0)), high + 1):
-        if api == "DeleteTopics" and version > low:
-            wire.create_topic(topic)
-
-        def answered(version: int = version) -> bool | None:
-            answer = wire.call(REQUESTS[api](topic, topic_id), version)
-            codes = set(error_codes(answer.to_dict()))
-            if codes & STARTING:
-                return None  # a Kafka starts its coordinators when they are first asked for
-            assert codes <= {Code.NONE}, f"{api} {version}: {answer}"
-            return True
-
-        eventually(answered, f"{api} {version}")
 
 
 def test_advertised_like_kafka(broker: Broker, wire: Wire) -> None:

@@ -76,7 +76,7 @@ def _describe(broker: Broker, request: Message, wanted: Message) -> Message:
         outcome = failure(error)
     return _RESULT(
         error_code=outcome.code,
-        error_message=outcome.message,
+        error_message=outcome.message or "",  # Kafka's way to say that there is none, here
         resource_type=wanted.resource_type,
         resource_name=wanted.resource_name,
         configs=entries,
@@ -241,12 +241,19 @@ def _configure(broker: Broker, resource: Message, change: Change, validate_only:
             configs.configure(group, overrides)
     else:
         _check_broker(resource)
-        raise RefusedError(
-            Code.INVALID_REQUEST,
-            "alter the broker's settings",
-            "they cannot be altered while it runs",
-            "see `penstock serve --help`, or set the topic's",
-        )
+        _check_broker_stays(resource)
+
+
+def _check_broker_stays(resource: Message) -> None:
+    """What was never set can be taken back: kafka-reassign-partitions does so when it has verified."""
+    if all(getattr(config, "config_operation", _SET) == _DELETE for config in resource.configs):
+        return
+    raise RefusedError(
+        Code.INVALID_REQUEST,
+        "alter the broker's settings",
+        "they cannot be altered while it runs",
+        "see `penstock serve --help`, or set the topic's",
+    )
 
 
 def _check_changes(resource: Message) -> None:

@@ -154,7 +154,7 @@ def _describe_member(broker: Broker, group: ConsumerGroup, member: ConsumerMembe
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
-        subscribed_topic_regex=member.pattern or None,
+        subscribed_topic_regex=member.pattern or "",
         assignment=_described(broker, member.current.assigned),
         target_assignment=_described(broker, group.target(member)),
         member_type=_CONSUMER,

@@ -82,7 +82,7 @@ class Found:
         self.partition: Partition | None = None
         self.code = _NONE
         self.data: Buffer | FileSlice = b""
-        self.aborted: Sequence[Aborted] = ()
+        self.aborted: Sequence[Aborted] | None = None  # not asked for
 
     @property
     def is_news(self) -> bool:
@@ -324,8 +324,8 @@ def _write(answer: Writer, item: Found, version: int) -> None:
     answer.int64(stable)
     if version >= 5:
         answer.int64(partition.start_offset if partition is not None else -1)
-    answer.length(len(item.aborted))
-    for aborted in item.aborted:
+    answer.length(-1 if item.aborted is None else len(item.aborted))
+    for aborted in item.aborted or ():
         answer.int64(aborted.producer_id)
         answer.int64(aborted.first_offset)
         answer.end()

@@ -37,7 +37,7 @@ def describe_client_quotas(call: Call, request: Message) -> Message:
             )
     return DescribeClientQuotasResponse(
         error_code=Code.NONE,
-        error_message=None,
+        error_message="",
         entries=[
             _entry(client_id, rates)
             for client_id, rates in call.context.broker.quotas.all()

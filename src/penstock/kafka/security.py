@@ -59,7 +59,7 @@ def describe_user_scram_credentials(call: Call, request: Message) -> Message:
     message = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     return DescribeUserScramCredentialsResponse(
         error_code=Code.NONE,
-        error_message=None,
+        error_message="",
         results=[
             message(
                 user=name,

@@ -41,7 +41,7 @@ class TestDescribe:
     def test_every_setting_of_a_topic(self, exchange: Exchange, version: int) -> None:
         exchange.topic("a", config={"retention.ms": "60000"})
         result = described(exchange.send(describe_configs("a"), version))
-        assert (result.error_code, result.error_message) == (Code.NONE, None)
+        assert (result.error_code, result.error_message) == (Code.NONE, "")
         assert (result.resource_type, result.resource_name) == (TOPIC, "a")
         entries = {entry.name: entry for entry in result.configs}
         assert set(entries) == set(SETTINGS)
@@ -206,6 +206,11 @@ class TestIncrementalAlter:
         exchange.topic("a")
         result = outcome(exchange.send_highest(change_configs("a", [("no.such", DELETE, None)])))
         assert result.error_code == Code.NONE
+
+    def test_so_can_one_of_the_broker(self, exchange: Exchange) -> None:
+        changes = [("leader.replication.throttled.rate", DELETE, None)]
+        request = change_configs("1", changes, kind=BROKER)
+        assert outcome(exchange.send_highest(request)).error_code == Code.NONE
 
     def test_named_twice(self, exchange: Exchange) -> None:
         topic = exchange.topic("a")
