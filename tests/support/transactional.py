@@ -28,7 +28,7 @@ class Writer:
         self.sequence = 0
         found: list[Producer] = []
         log.broker.transactions.register(
-            name, 60_000, NO_PRODUCER, lambda error, producer: found.append(producer)
+            name, 60_000, NO_PRODUCER, lambda error, producer, left: found.append(producer)
         )
         log.commit()
         (self.producer,) = found

@@ -142,4 +142,3 @@ class OffsetsJournal(ChangeJournal):
             for _, offsets in transaction.held.values():
                 for partition in [p for p in offsets if p.topic_id == topic_id]:
                     del offsets[partition]
-
