@@ -317,7 +317,7 @@ def _write(answer: Writer, item: Found, version: int) -> None:
     end = stable = -1
     if partition is not None:
         end = partition.durable_offset
-        stable = Appender.producers(partition).last_stable_offset(end)
+        stable = max(Appender.producers(partition).last_stable_offset(end), partition.start_offset)
     answer.int32(item.key.partition)
     answer.int16(item.code)
     answer.int64(end)  # high watermark

@@ -76,7 +76,9 @@ def _listed(call: Call, name: str, wanted: Message, named: int, committed_only: 
         partition = _partition(call, name, number, wanted.current_leader_epoch)
         end = partition.durable_offset
         if committed_only:
-            end = Appender.producers(partition).last_stable_offset(end)
+            # What a transaction began with may be deleted before it ends.
+            stable = Appender.producers(partition).last_stable_offset(end)
+            end = max(stable, partition.start_offset)
         found = _find(partition, wanted.timestamp, call.version, end)
     except (PenstockError, OSError) as error:
         return message(partition_index=number, error_code=failure(error).code)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import DescribeTransactionsRequest
+from kafka.protocol.consumer import FetchRequest
 from tests.unit.kafka.exchange import Exchange
 from tests.unit.kafka.transactional import (
     NAME,
@@ -28,7 +29,7 @@ A_MONTH = 30 * 24 * 3600
 
 @pytest.fixture(autouse=True)
 def orders(exchange: Exchange) -> None:
-    exchange.topic("orders")
+    exchange.topic("orders", config={"retention.ms": "-1"})
 
 
 def prepare(exchange: Exchange) -> Producer:
@@ -173,6 +174,35 @@ def test_an_ordinary_transaction_can_be_kept_too(exchange: Exchange) -> None:
     later(exchange, 10.1)
     assert latest(exchange, 1) == 2
     assert end(exchange, user(answer)).error_code == Code.PRODUCER_FENCED
+
+
+def test_records_that_are_deleted_before_it_ends(exchange: Exchange) -> None:
+    """As by retention: readers of committed records wait at the start of what is left."""
+    producer = prepare(exchange)
+    topic = exchange.broker.topic("orders")
+    exchange.append(topic, 1, 2, 3)
+    exchange.broker.delete_records(topic.partition(0), 2)
+    exchange.drain()
+    assert latest(exchange, 1) == 2
+    partition = FetchRequest.FetchTopic.FetchPartition(
+        partition=0, fetch_offset=2, log_start_offset=-1, partition_max_bytes=1000
+    )
+    fetch = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1000,
+        isolation_level=1,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic="orders", partitions=[partition])],
+    )
+    found = exchange.send(fetch, 12).responses[0].partitions[0]
+    assert (found.error_code, found.last_stable_offset, found.records) == (0, 2, b"")
+    exchange.open()
+    assert latest(exchange, 1) == 2
+    assert end(exchange, producer).error_code == Code.NONE
+    assert latest(exchange, 1) == 5
 
 
 def test_older_versions_know_nothing_of_it(exchange: Exchange) -> None:
