@@ -61,7 +61,8 @@ class Groups:
         """The groups' settings."""
         self.queues = Queues(store, clock, call_later, lambda name: self.configs.of(name).rules)
         """What share groups have finished, and what their members hold."""
-        self._stopping = False
+        self.stopping = False
+        """Whether the broker is on its way out, and nobody is to be kept waiting."""
         self._expired_at = clock.monotonic()
 
     def open(self, topics: Collection[UUID], end_of: Ends) -> None:
@@ -73,7 +74,7 @@ class Groups:
 
     def stop(self) -> None:
         """Answer everybody who waits, and take no more."""
-        self._stopping = True
+        self.stopping = True
         for group in self._groups.values():
             group.stop()
         self.queues.stop()
@@ -258,7 +259,7 @@ class Groups:
     def _check_usable(self, name: str) -> None:
         if not name:
             raise InvalidGroupIdError("use a group", "its name is empty", "set group.id")
-        if self._stopping:
+        if self.stopping:
             raise GroupsStoppingError(f"use group {name}", "the broker stops", "look for it anew")
 
     def _make(self, name: str, kind: str = "") -> Group:
