@@ -72,6 +72,7 @@ class Queue:
         self._clock = clock
         self._alarm = Alarm(call_later)
         self._stopped = False
+        self._skipped: list[Kept] = []
 
     # -- looking
 
@@ -115,8 +116,13 @@ class Queue:
         return given
 
     def skip(self, first: int, last: int) -> None:
-        """There is nothing at these positions that could be given out."""
-        self._remember(self._ledger.skip(first, last))
+        """There is nothing at these positions that could be given out; see `remember_skipped`."""
+        self._skipped += self._ledger.skip(first, last)
+
+    def remember_skipped(self) -> None:
+        """Write down what was skipped: one entry, however many markers there were."""
+        skipped, self._skipped = self._skipped, []
+        self._remember(skipped)
 
     # -- what holders say
 
