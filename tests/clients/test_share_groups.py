@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.clients.brokers import Broker
 from tests.clients.contract import DEADLINE, MakeTopic, Record, eventually, numbered
 from tests.clients.test_java import TOOLS, Java
 from tests.clients.wire import Wire
+from tests.support.serving import serving, steady_port
 from tools.kafka import java_tool
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
@@ -43,6 +45,8 @@ class Crew:
             "group.id": self.group,
             "share.acknowledgement.mode": mode,
             "log_level": 0,  # that it is a preview
+            "socket.timeout.ms": 10_000,
+            "reconnect.backoff.max.ms": 200,
         }
         with closing(ShareConsumer(config)) as consumer:
             consumer.subscribe(list(topics))
@@ -296,3 +300,33 @@ class TestJava:
         assert "share.auto.offset.reset=earliest" in told
         java.configs("--alter", *about, "--delete-config", "share.record.lock.duration.ms")
         assert "share.record.lock" not in java.configs("--describe", *about)
+
+
+def test_a_stop_and_a_kill(tmp_path: Path) -> None:
+    """What is held is memory, what is accepted is not; and nobody keeps a broker from stopping."""
+    address = f"127.0.0.1:{steady_port()}"
+    with serving(tmp_path, kafka=address) as first, Wire(address) as wire:
+        crew = Crew(address, "crew", wire)
+        crew.configure(share_auto_offset_reset="earliest")
+        wire.create_topic("jobs", 1)
+        fill(wire, "jobs")
+        with crew.consumer("jobs") as consumer:
+            messages = eventually(lambda: poll(consumer) or None, "records")
+            for message in messages[:4]:
+                consumer.acknowledge(message, ACCEPT)
+            consumer.commit_sync(10.0)
+            began = time.monotonic()
+            assert first.terminate() == 0
+            assert time.monotonic() - began < 5
+            for message in messages[4:]:
+                consumer.acknowledge(message, RELEASE)
+    with serving(tmp_path, kafka=address) as second, Wire(address) as wire:
+        crew = Crew(address, "crew", wire)
+        with crew.consumer("jobs") as consumer:
+            places = work(consumer, count=6, verdict=lambda p: ACCEPT if p[1] < 7 else RELEASE)
+            assert sorted(set(places)) == [(0, n) for n in range(4, 10)]
+            second.kill()
+    with serving(tmp_path, kafka=address), Wire(address) as wire:
+        crew = Crew(address, "crew", wire)
+        with crew.consumer("jobs") as consumer:
+            assert sorted(work(consumer, count=3)) == [(0, n) for n in range(7, 10)]

@@ -26,7 +26,7 @@ def test_advertised_like_kafka(broker: Broker, wire: Wire) -> None:
     highest = {
         0: 13, 1: 18, 2: 11, 3: 13, 10: 6, 18: 4, 19: 7, 20: 6, 21: 2, 23: 4, 29: 3, 30: 3,
         31: 3, 32: 4, 33: 2, 35: 5, 37: 3, 43: 2, 44: 1, 45: 1, 46: 0, 48: 1, 49: 1, 50: 0, 51: 0,
-        57: 2, 60: 2, 61: 0, 74: 1, 75: 0,
+        57: 2, 60: 2, 61: 0, 74: 1, 75: 0, 76: 1, 77: 1, 78: 2, 79: 2, 90: 1, 91: 0, 92: 0,
     }  # fmt: skip
     offered = wire.versions()
     assert offered[22][1] == (6 if broker.name == "penstock" else 5)

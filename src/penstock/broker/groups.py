@@ -65,7 +65,8 @@ class Groups:
         """The groups' settings."""
         self.queues = Queues(store, clock, call_later, lambda name: self.configs.of(name).rules)
         """What share groups have finished, and what their members hold."""
-        self._stopping = False
+        self.stopping = False
+        """Whether the broker is on its way out, and nobody is to be kept waiting."""
         self._expired_at = clock.monotonic()
         self._heartbeat_seconds = CONSUMER_HEARTBEAT_SECONDS_MIN
         self._counted_at = -_COUNT_SECONDS
@@ -79,7 +80,7 @@ class Groups:
 
     def stop(self) -> None:
         """Answer everybody who waits, and take no more."""
-        self._stopping = True
+        self.stopping = True
         for group in self._groups.values():
             group.stop()
         self.queues.stop()
@@ -282,7 +283,7 @@ class Groups:
     def _check_usable(self, name: str) -> None:
         if not name:
             raise InvalidGroupIdError("use a group", "its name is empty", "set group.id")
-        if self._stopping:
+        if self.stopping:
             raise GroupsStoppingError(f"use group {name}", "the broker stops", "look for it anew")
 
     def _make(self, name: str, kind: str = "") -> Group:

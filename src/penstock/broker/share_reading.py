@@ -85,7 +85,11 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
         end = producers.last_stable_offset(end)
     delivery = Delivery([], [])
     position = queue.next_ready(queue.start)
-    while position < min(end, queue.limit) and not _is_enough(delivery, wish):
+    looked = 0
+    # What nobody may see is skipped for as many bytes as were asked for, not for a whole log.
+    while (
+        position < min(end, queue.limit) and looked < wish.size and not _is_enough(delivery, wish)
+    ):
         size = wish.size - delivery.size
         if position < queue.given_end:
             size = min(size, _AGAIN_BYTES)
@@ -96,8 +100,10 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
             if delivery.given:
                 break  # the next request asks for the rest
             raise
+        looked += len(data)
         span = Span(position, min(end, queue.limit))
         after = _deliver_batches(queue, data, span, aborted, holder, wish, delivery)
+        queue.remember_skipped()
         if after == position:
             break
         position = queue.next_ready(after)

@@ -107,7 +107,8 @@ class ShareFetch:
         self._looking = False
         self._done = False
         self._budget = budget_of(call, CONSUME)
-        self._config = call.context.broker.groups.configs.of(session.key.group)
+        self._groups = call.context.broker.groups
+        self._config = self._groups.configs.of(session.key.group)
 
     def start(self) -> None:
         """Take the acknowledgements first."""
@@ -120,8 +121,8 @@ class ShareFetch:
         if request.share_session_epoch == FINAL_EPOCH:
             end_session(self._call.context, self._session)
             self._answer({})
-        elif request.max_bytes <= 0 or request.max_records <= 0:
-            self._answer({})  # it only acknowledges
+        elif request.max_bytes <= 0 or request.max_records <= 0 or self._groups.stopping:
+            self._answer({})  # it only acknowledges, or nothing can be given out any more
         else:
             wait = min(max(0, request.max_wait_ms), FETCH_WAIT_MS_MAX) / 1000
             self._call.context.waiting_fetches.add(self)
@@ -242,7 +243,7 @@ class ShareFetch:
     def _queue(self, partition: Partition) -> Queue | None:
         """The group's queue over a partition, which is made when it is first asked for."""
         group = self._session.key.group
-        queues = self._call.context.broker.groups.queues
+        queues = self._groups.queues
         failed = self._failed.get(partition.identity)
         if failed is not None:
             raise RefusedError(failed.code, f"begin a queue over {partition}", failed.message or "")

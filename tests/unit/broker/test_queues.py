@@ -235,6 +235,20 @@ class TestReading:
         shop.commit()
         assert shop.queue(topic).start == (4 if committed_only else 0)
 
+    def test_markers_are_skipped_in_one_entry_and_not_without_end(
+        self, shop: Shop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = shop.topic()
+        for _ in range(50):
+            shop.broker.appender.append_marker(topic.partition(0), 1, 0, commit=True)
+        fill(shop, topic, count=1)
+        queue = shop.queue(topic)
+        written: list[int] = []
+        monkeypatch.setattr("penstock.broker.queues.queues.write", lambda *_: written.append(1))
+        assert not take(shop, topic, wish=EVERYTHING._replace(size=800)).given
+        assert (len(written), 0 < queue.start < 50) == (1, True)
+        assert given(take(shop, topic)) == [(50, 50, 1)]
+
     def test_where_a_group_begins(self, shop: Shop) -> None:
         topic = shop.topic()
         fill(shop, topic, batches=2)

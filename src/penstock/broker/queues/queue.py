@@ -71,6 +71,8 @@ class Queue:
         self._rules = rules
         self._clock = clock
         self._alarm = Alarm(call_later)
+        self._stopped = False
+        self._skipped: list[Kept] = []
 
     # -- looking
 
@@ -109,13 +111,18 @@ class Queue:
         """Give out what is ready of these positions, `most` of them."""
         seconds = self._rules().hold_seconds
         given = self._ledger.take(first, last, holder, self._clock.monotonic() + seconds, most)
-        if given and not self._alarm.is_set:
+        if given and not self._alarm.is_set and not self._stopped:
             self._alarm.set(seconds, self._expire)
         return given
 
     def skip(self, first: int, last: int) -> None:
-        """There is nothing at these positions that could be given out."""
-        self._remember(self._ledger.skip(first, last))
+        """There is nothing at these positions that could be given out; see `remember_skipped`."""
+        self._skipped += self._ledger.skip(first, last)
+
+    def remember_skipped(self) -> None:
+        """Write down what was skipped: one entry, however many markers there were."""
+        skipped, self._skipped = self._skipped, []
+        self._remember(skipped)
 
     # -- what holders say
 
@@ -161,6 +168,8 @@ class Queue:
 
     def leave(self, holder: str) -> None:
         """A holder has gone: what it held is given out again."""
+        if self._stopped:
+            return  # what is held is memory, and goes with the broker
         self._give_back(self._ledger.put_back_all(holder, self._rules().deliveries_max))
 
     def _expire(self) -> None:
@@ -190,7 +199,8 @@ class Queue:
             watcher()
 
     def stop(self) -> None:
-        """Watch no holder any more."""
+        """Watch no holder any more: the broker is on its way out, or the queue is gone."""
+        self._stopped = True
         self._alarm.cancel()
 
     def _remember(self, runs: list[Kept]) -> None:

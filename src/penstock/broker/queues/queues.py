@@ -86,12 +86,12 @@ class Queues:
         self._space.check(100)
         before = self.of(queue_id.readers).get(queue_id.partition)
         queue = self._add(queue_id, Ledger(position))
-        if before is not None:
-            before.stop()
 
         def settled(error: StorageError | None) -> None:
             if error is None:
                 queue.is_durable = True
+                if before is not None:
+                    before.stop()
             elif self.of(queue_id.readers).get(queue_id.partition) is queue:
                 del self._queues[queue_id.readers][queue_id.partition]
                 if before is not None:
