@@ -11,12 +11,13 @@ from uuid import UUID
 
 from penstock.broker.consumer_group import ConsumerGroup, check
 from penstock.broker.consumer_member import JOINING, Beat, Told
+from penstock.broker.dialect import Dialect
 from penstock.broker.group import Group
 from penstock.broker.group_errors import (
     GroupError,
+    GroupFullError,
     GroupsStoppingError,
     IllegalGenerationError,
-    InconsistentProtocolError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     MetadataTooLargeError,
@@ -26,11 +27,13 @@ from penstock.broker.group_errors import (
 )
 from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, SyncAnswer
 from penstock.broker.journaling import Done
+from penstock.broker.mixed_group import MixedGroup
 from penstock.broker.offsets import CommittedOffsets
 from penstock.broker.timers import CallLater
 from penstock.broker.topic_directory import TopicDirectory
 from penstock.clock import Clock
 from penstock.limits import (
+    GROUP_MEMBERS_MAX,
     OFFSET_METADATA_BYTES_MAX,
     OFFSETS_CHECK_SECONDS,
     SESSION_TIMEOUT_MS_MAX,
@@ -40,15 +43,18 @@ from penstock.log.committed import Committed, Offsets
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
-AnyGroup = Group | ConsumerGroup
+AnyGroup = Group | MixedGroup
 
 
 class Groups:
     """See the module."""
 
-    def __init__(self, store: LogStore, clock: Clock, call_later: CallLater) -> None:
+    def __init__(
+        self, store: LogStore, clock: Clock, call_later: CallLater, dialect: Dialect
+    ) -> None:
         self._clock = clock
         self._call_later = call_later
+        self._dialect = dialect
         self._groups: dict[str, AnyGroup] = {}
         self.topics = TopicDirectory()
         """What the broker lets groups know of its topics."""
@@ -99,22 +105,19 @@ class Groups:
                     f"a session timeout of {timeout} ms",
                     f"it must be from {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX}",
                 )
-            group = self._classic_to_join(name, request)
+            group = self._to_join(name, request)
+            if isinstance(group, MixedGroup):
+                answer(group.join(request))
+                return
         except GroupError as error:
             answer(error)
         else:
             group.join(request, answer)
 
-    def _classic_to_join(self, name: str, request: JoinRequest) -> Group:
+    def _to_join(self, name: str, request: JoinRequest) -> AnyGroup:
         group = self._groups.get(name)
-        if isinstance(group, Group):
+        if isinstance(group, Group) or (group is not None and not group.is_empty):
             return group
-        if group is not None and not group.is_empty:
-            raise InconsistentProtocolError(
-                f"join group {name}",
-                "its members use the consumer protocol",
-                "set group.protocol=consumer, or stop all members first",
-            )
         if request.member_id:
             raise _unknown_member(name)
         return self._make(name)
@@ -131,6 +134,9 @@ class Groups:
         """See Group.sync."""
         try:
             group = self._with_members(name)
+            if isinstance(group, MixedGroup):
+                answer(group.sync(who, generation))
+                return
         except GroupError as error:
             answer(error)
         else:
@@ -138,16 +144,20 @@ class Groups:
 
     def heartbeat(self, name: str, who: Identity, generation: int) -> None:
         """See Group.heartbeat."""
-        self._with_members(name).heartbeat(who, generation)
+        group = self._with_members(name)
+        if isinstance(group, MixedGroup):
+            group.classic_heartbeat(who, generation)
+        else:
+            group.heartbeat(who, generation)
 
     def leave(self, name: str, leaving: Iterable[Identity]) -> list[GroupError | None]:
         """See Group.leave."""
         return self._with_members(name).leave(leaving)
 
-    def _with_members(self, name: str) -> Group:
+    def _with_members(self, name: str) -> AnyGroup:
         self._check_usable(name)
         group = self._groups.get(name)
-        if not isinstance(group, Group):
+        if group is None:
             raise _unknown_member(name)
         return group
 
@@ -158,35 +168,72 @@ class Groups:
         self._check_usable(name)
         check(beat)
         group = self._groups.get(name)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, MixedGroup):
             return group.heartbeat(beat)
-        if group is not None and not group.is_empty:
-            raise UnknownGroupError(
-                f"use group {name}",
-                f"Group {name} is not a consumer group.",
-                "stop its members, which use the classic protocol, first",
-            )
         if beat.epoch != JOINING:
             # Kafka says that the group is unknown, which its members take for fatal; but a group is
             # also unknown after a restart, and they have only to join again.
             raise _unknown_member(name)
-        made = ConsumerGroup(name, self._clock, self._call_later, self.topics, self._occupied)
+        if group is not None and not group.is_empty:
+            return self._upgraded(group).heartbeat(beat)
+        made = self._mixed(name)
         told = made.heartbeat(beat)
         if group is not None:
             group.die()
         self._groups[name] = made
         return told
 
-    def consumer_group(self, name: str) -> ConsumerGroup:
+    def _mixed(self, name: str) -> MixedGroup:
+        return MixedGroup(
+            name,
+            self._clock,
+            self._call_later,
+            self.topics,
+            self._occupied,
+            self._dialect,
+            self._downgrade,
+        )
+
+    def _upgraded(self, group: Group) -> MixedGroup:
+        """A group whose members share out the work becomes one where the server does it."""
+        if group.protocol_type != MixedGroup.protocol_type or not self._is_understood(group):
+            raise UnknownGroupError(
+                f"use group {group.name}",
+                f"Group {group.name} is not a consumer group.",
+                "stop its members, which use the classic protocol, first",
+            )
+        if len(group.members) >= GROUP_MEMBERS_MAX:
+            raise GroupFullError(f"join group {group.name}", f"it has {GROUP_MEMBERS_MAX} members")
+        made = self._mixed(group.name)
+        made.adopt(group.generation, group.hand_over())
+        self._groups[group.name] = made
+        return made
+
+    def _is_understood(self, group: Group) -> bool:
+        try:
+            for member in group.members.values():
+                self._dialect.subscription(member.protocols[0].metadata)
+                self._dialect.share(member.assignment)
+        except ValueError:
+            return False
+        return True
+
+    def _downgrade(self, group: MixedGroup) -> None:
+        """The last member that used the consumer protocol has gone: the others go on by themselves."""
+        made = self._make(group.name)
+        made.take_over(*group.dissolve())
+
+    def consumer_group(self, name: str) -> MixedGroup:
         """A group to which the server shares out the work, or UnknownGroupError."""
         group = self.get(name)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, MixedGroup):
             return group
         raise UnknownGroupError(f"use group {name}", f"Group {name} is not a consumer group.")
 
-    def is_consumer_group(self, name: str) -> bool:
-        """Whether the server shares out a group's work."""
-        return isinstance(self._groups.get(name), ConsumerGroup)
+    def has_epochs(self, name: str, member_id: str) -> bool:
+        """Whether a client commits with an epoch: that of a group to which the server shares out."""
+        group = self._groups.get(name)
+        return isinstance(group, MixedGroup) and not group.uses_classic(member_id)
 
     def classic_group(self, name: str) -> Group:
         """A group whose members share out the work, or UnknownGroupError."""
@@ -206,7 +253,7 @@ class Groups:
         self._groups[name] = group
         return group
 
-    def _occupied(self, group: AnyGroup) -> None:
+    def _occupied(self, group: Group | ConsumerGroup) -> None:
         self._offsets.occupied(group.name, group.protocol_type, empty=group.is_empty)
 
     # -- committed offsets
@@ -214,7 +261,7 @@ class Groups:
     def check_commit(self, name: str, who: Identity, generation: int) -> None:
         """Pass if a client may commit for a group; a client without one makes it."""
         group = self._groups.get(name)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, MixedGroup):
             group.check_commit(who.member_id, generation)
         elif group is not None:
             group.check_commit(who, generation)
@@ -228,7 +275,7 @@ class Groups:
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> None:
         """Pass if a client may see where a group stands."""
         group = self._groups.get(name)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, MixedGroup):
             group.check_fetch(member_id, epoch)
 
     def commit(self, name: str, offsets: Offsets, done: Done) -> None:
@@ -298,7 +345,7 @@ class Groups:
                 continue
             if self._offsets.of(group.name):
                 self._offsets.expire(group.name)
-            elif isinstance(group, ConsumerGroup) or not group.pending:
+            elif isinstance(group, MixedGroup) or not group.pending:
                 self._bury(group)
 
 

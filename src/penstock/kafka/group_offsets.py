@@ -74,7 +74,7 @@ def offset_commit(call: Call, request: Message) -> Message | None:
 def _check_commit(call: Call, name: str, who: Identity, generation: int) -> None:
     groups = call.context.broker.groups
     groups.check_commit(name, who, generation)
-    if generation >= 0 and call.version < _EPOCH_FROM and groups.is_consumer_group(name):
+    if generation >= 0 and call.version < _EPOCH_FROM and groups.has_epochs(name, who.member_id):
         raise RefusedError(
             Code.UNSUPPORTED_VERSION,
             f"commit offsets of group {name}",
