@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from penstock.broker import topic_config
 from penstock.broker.appending import Appender
+from penstock.broker.dialect import Dialect, NoDialect
 from penstock.broker.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -52,7 +53,12 @@ class Broker:
     """See the module."""
 
     def __init__(
-        self, store: LogStore, clock: Clock, *, call_later: CallLater | None = None
+        self,
+        store: LogStore,
+        clock: Clock,
+        *,
+        call_later: CallLater | None = None,
+        dialect: Dialect | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -69,7 +75,7 @@ class Broker:
         self.quotas = Quotas(store, clock)
         """What clients may write and read in a second."""
         timers = call_later or NoTimers()
-        self._groups = Groups(store, clock, timers)
+        self._groups = Groups(store, clock, timers, dialect or NoDialect())
         self._transactions = Transactions(
             store,
             clock,

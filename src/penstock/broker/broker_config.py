@@ -83,7 +83,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = dict(
             ),
             "group.consumer.max.size": _fixed(_INT, GROUP_MEMBERS_MAX, "Most members of a group."),
             "group.consumer.migration.policy": _fixed(
-                _STRING, "disabled", "A group changes its protocol when it has no members."
+                _STRING, "bidirectional", "Members change a group's protocol one by one."
             ),
             "group.consumer.session.timeout.ms": _fixed(
                 _INT, round(CONSUMER_SESSION_SECONDS * 1000), "After this a silent member is out."

@@ -133,20 +133,27 @@ class ConsumerGroup:
         is_new = member.id not in self.members
         if is_new:
             self._add(member)
+        before = member.current
+        self._attend(member, beat, is_new=is_new)
+        now = member.current
+        tell = beat.is_full or before.assigned != now.assigned
+        is_waiting = now.state is MemberState.UNRELEASED
+        return Told(member.id, now.epoch, now.assigned if tell else None, is_waiting)
+
+    def _attend(self, member: ConsumerMember, beat: Beat, *, is_new: bool) -> None:
+        """Take note of what a member says, and move it on if there is somewhere to go."""
         self._watch(member)
-        changed = member.update(beat) or is_new
+        self._refresh(changed=member.update(beat) or is_new)
+        self._reconcile(member, beat.owned)
+
+    def _refresh(self, *, changed: bool = False) -> None:
+        """Make a new target if members or topics have changed."""
         if changed or self._revision != self._topics.revision:
             changed = self._look_at_topics() or changed
         if changed:
             self.epoch += 1
         if self.epoch > self.target_epoch:
             self._assign()
-        before = member.current
-        self._reconcile(member, beat.owned)
-        now = member.current
-        tell = beat.is_full or before.assigned != now.assigned
-        is_waiting = now.state is MemberState.UNRELEASED
-        return Told(member.id, now.epoch, now.assigned if tell else None, is_waiting)
 
     def _join(self, beat: Beat) -> ConsumerMember:
         """The member that joins: a new one, the same again, or a static one that has come back."""
@@ -162,22 +169,27 @@ class ConsumerGroup:
 
     def _take_place(self, member: ConsumerMember, beat: Beat) -> ConsumerMember:
         """Another process becomes a static member, and gets its share."""
-        if not member.is_away and member.id != beat.member_id:
+        # A member of the classic protocol does not say that it goes away and comes back.
+        if not member.is_away and member.seat is None and member.id != beat.member_id:
             raise UnreleasedInstanceError(
                 f"join group {self.name}",
                 f"group.instance.id {beat.instance_id!r} is in use by {member.id}",
                 "stop the other process, or give every process an id of its own",
             )
+        return self._replace(member, beat.member_id or str(uuid4()))
+
+    def _replace(self, member: ConsumerMember, new_id: str) -> ConsumerMember:
         share = self._target.pop(member.id, NOTHING)
         del self.members[member.id]
-        member.id = beat.member_id or str(uuid4())
+        member.id = new_id
         self.members[member.id] = member
         assert member.instance_id is not None
         self._static[member.instance_id] = member.id
         self._target[member.id] = share
         self._owners.update(dict.fromkeys(member.held, member.id))
-        if member.is_away:
-            self._move(member, member.current._replace(state=MemberState.STABLE, epoch=0))
+        if member.is_away or member.seat is not None:
+            self._move(member, Current(MemberState.STABLE, 0, member.current.assigned))
+        member.stand_up()
         return member
 
     def _known(self, beat: Beat) -> ConsumerMember:
@@ -305,11 +317,16 @@ class ConsumerGroup:
     def _watch(self, member: ConsumerMember) -> None:
         member.last_seen = self._clock.monotonic()
         if not member.session.is_set:
-            member.session.set(self._session_seconds(), partial(self._check_session, member))
+            member.session.set(self._session(member), partial(self._check_session, member))
+
+    def _session(self, member: ConsumerMember) -> float:
+        """How long it may be silent: as it says itself, or the group's setting."""
+        own = member.session_timeout
+        return self._session_seconds() if own is None else own
 
     def _check_session(self, member: ConsumerMember) -> None:
         # One timer that is put off when it goes off, instead of a new one for every heartbeat.
-        left = member.last_seen + self._session_seconds() - self._clock.monotonic()
+        left = member.last_seen + self._session(member) - self._clock.monotonic()
         if left > 0:
             member.session.set(left, partial(self._check_session, member))
         else:

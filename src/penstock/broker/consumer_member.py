@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.broker.assignors import Share
+from penstock.broker.group_member import JoinRequest
 from penstock.broker.reconciliation import Current
 from penstock.broker.timers import Alarm, CallLater
 
@@ -70,7 +71,10 @@ class ConsumerMember:
         "reads",
         "rebalance",
         "rebalance_timeout",
+        "seat",
         "session",
+        "session_timeout",
+        "synced_epoch",
         "topics",
     )
 
@@ -91,6 +95,11 @@ class ConsumerMember:
         self.session = Alarm(call_later)
         self.rebalance = Alarm(call_later)
         self.last_seen = 0.0
+        self.seat: JoinRequest | None = None
+        """How it joined, if it uses the classic protocol (mixed_group.py)."""
+        self.session_timeout: float | None = None
+        self.synced_epoch = 0
+        """The generation whose share it has fetched, if it uses the classic protocol."""
 
     def update(self, beat: Beat) -> bool:
         """Take over what a heartbeat says; whether it makes a new assignment necessary."""
@@ -108,6 +117,11 @@ class ConsumerMember:
         self.client_id = beat.client_id
         self.client_host = beat.client_host
         return before != (self.topics, self.pattern, self.assignor)
+
+    def stand_up(self) -> None:
+        """Use the classic protocol no longer."""
+        self.seat = None
+        self.session_timeout = None
 
     @property
     def held(self) -> Share:

@@ -4,7 +4,7 @@
     PREPARING    members are gathered: each must join, or join again
     COMPLETING   all have joined; the leader shares out the work and sends it with its sync
     STABLE       everybody has a share
-    DEAD         removed; nobody can reach it any more
+    DEAD         removed, or taken over by a MixedGroup; nobody can reach it any more
 
 What may follow what stands in `_NEXT`, and what a request means in a state in the tables at the end.
 What the shares look like is the members' business: protocols and assignments are opaque here.
@@ -61,9 +61,9 @@ class State(Enum):
 
 _NEXT: Final[dict[State, frozenset[State]]] = {
     State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
-    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING}),
-    State.STABLE: frozenset({State.PREPARING}),
+    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY, State.DEAD}),
+    State.COMPLETING: frozenset({State.STABLE, State.PREPARING, State.DEAD}),
+    State.STABLE: frozenset({State.PREPARING, State.DEAD}),
     State.DEAD: frozenset(),
 }
 
@@ -115,23 +115,44 @@ class Group:
 
     def die(self) -> None:
         """Remove an empty group."""
-        for alarm in self._pending.values():
-            alarm.cancel()
-        self._pending.clear()
+        assert self.is_empty, f"{self.name} has members"
+        self._forget_pending()
         self._become(State.DEAD)
 
     def stop(self) -> None:
         """Let go of everybody who waits: the broker is on its way out."""
+        use = f"use group {self.name}"
+        self._let_go(GroupsStoppingError(use, "the broker stops", "look for it anew"))
+
+    def _forget_pending(self) -> None:
+        while self._pending:
+            self._pending.popitem()[1].cancel()
+
+    def _let_go(self, error: GroupError) -> None:
         self._phase.cancel()
-        for alarm in self._pending.values():
-            alarm.cancel()
-        error = GroupsStoppingError(
-            f"use group {self.name}", "the broker stops", "look for it anew"
-        )
+        self._forget_pending()
         for member in self.members.values():
             member.session.cancel()
             member.finish_join(error)
             member.finish_sync(error)
+
+    # -- changing hands (mixed_group.py)
+
+    def hand_over(self) -> list[Member]:
+        """Let go of everybody; those that have got a generation, to go on with elsewhere."""
+        self._let_go(self._rebalancing())
+        self._become(State.DEAD)
+        return [member for member in self.members.values() if not member.is_new]
+
+    def take_over(self, generation: int, members: Mapping[str, JoinRequest]) -> None:
+        """Go on with these members, who have this generation and must all join again."""
+        self.generation = generation
+        for member in [self._enrol(*item) for item in members.items()]:
+            member.is_new = False
+            self._watch(member)
+        self._absent = set(self.members)
+        self._become(State.PREPARING)
+        self._phase.set(self._rebalance_timeout(), self._complete)
 
     # -- joining
 
@@ -189,8 +210,13 @@ class Group:
             self._complete_if_gathered()
 
     def _add(self, member_id: str, request: JoinRequest, answer: JoinAnswer) -> None:
-        member = Member(member_id, request, self._call_later)
+        member = self._enrol(member_id, request)
         member.answer_join = answer
+        self._watch(member)
+        self._rebalance(f"{member_id} joined")
+
+    def _enrol(self, member_id: str, request: JoinRequest) -> Member:
+        member = Member(member_id, request, self._call_later)
         self.members[member_id] = member
         if request.instance_id is not None:
             self._static[request.instance_id] = member_id
@@ -198,8 +224,7 @@ class Group:
             self.leader_id = member_id
         self.protocol_type = request.protocol_type
         self._support.update(protocol.name for protocol in request.protocols)
-        self._watch(member)
-        self._rebalance(f"{member_id} joined")
+        return member
 
     def _wait_in_preparing(
         self, member: Member, request: JoinRequest, answer: JoinAnswer, why: str = "joined again"

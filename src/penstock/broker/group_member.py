@@ -93,6 +93,7 @@ class Member:
         "last_seen",
         "protocols",
         "rebalance_timeout",
+        "request",
         "session",
         "session_timeout",
     )
@@ -110,6 +111,7 @@ class Member:
 
     def update(self, request: JoinRequest) -> None:
         """Take over what a (re)join says."""
+        self.request = request
         self.client_id = request.client_id
         self.client_host = request.client_host
         self.protocols = request.protocols

@@ -12,10 +12,12 @@ from uuid import UUID
 
 from penstock.broker.consumer_group import ConsumerGroup, check
 from penstock.broker.consumer_member import JOINING, Beat, Told
+from penstock.broker.dialect import Dialect
 from penstock.broker.group import Group
 from penstock.broker.group_config import GroupConfigs
 from penstock.broker.group_errors import (
     GroupError,
+    GroupFullError,
     GroupsStoppingError,
     IllegalGenerationError,
     InconsistentProtocolError,
@@ -28,6 +30,7 @@ from penstock.broker.group_errors import (
 )
 from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, SyncAnswer
 from penstock.broker.journaling import Done
+from penstock.broker.mixed_group import MixedGroup
 from penstock.broker.offsets import CommittedOffsets
 from penstock.broker.queues.queues import Ends, Queues
 from penstock.broker.share_group import ShareGroup
@@ -38,6 +41,7 @@ from penstock.limits import (
     CONSUMER_HEARTBEAT_SECONDS,
     CONSUMER_HEARTBEAT_SECONDS_MIN,
     CONSUMER_HEARTBEATS_PER_SECOND,
+    GROUP_MEMBERS_MAX,
     OFFSET_METADATA_BYTES_MAX,
     OFFSETS_CHECK_SECONDS,
     SESSION_TIMEOUT_MS_MAX,
@@ -47,16 +51,19 @@ from penstock.log.committed import Committed, Offsets
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
-AnyGroup = Group | ConsumerGroup | ShareGroup
+AnyGroup = Group | MixedGroup | ShareGroup
 _COUNT_SECONDS = 1.0
 
 
 class Groups:
     """See the module."""
 
-    def __init__(self, store: LogStore, clock: Clock, call_later: CallLater) -> None:
+    def __init__(
+        self, store: LogStore, clock: Clock, call_later: CallLater, dialect: Dialect
+    ) -> None:
         self._clock = clock
         self._call_later = call_later
+        self._dialect = dialect
         self._groups: dict[str, AnyGroup] = {}
         self.topics = TopicDirectory()
         """What the broker lets groups know of its topics."""
@@ -117,22 +124,23 @@ class Groups:
                     f"a session timeout of {timeout} ms",
                     f"it must be from {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX}",
                 )
-            group = self._classic_to_join(name, request)
+            group = self._to_join(name, request)
+            if isinstance(group, MixedGroup):
+                answer(group.join(request))
+                return
         except GroupError as error:
             answer(error)
         else:
             group.join(request, answer)
 
-    def _classic_to_join(self, name: str, request: JoinRequest) -> Group:
+    def _to_join(self, name: str, request: JoinRequest) -> Group | MixedGroup:
         group = self._groups.get(name)
-        if isinstance(group, Group):
-            return group
-        if isinstance(group, ShareGroup) or (group is not None and not group.is_empty):
+        if isinstance(group, ShareGroup):
             raise InconsistentProtocolError(
-                f"join group {name}",
-                f"its members use the {group.protocol_type} protocol",
-                "use another group, or stop all members first",
+                f"join group {name}", "it is a share group", "use another group"
             )
+        if isinstance(group, Group) or (group is not None and not group.is_empty):
+            return group
         if request.member_id:
             raise _unknown_member(name)
         return self._make(name)
@@ -149,6 +157,9 @@ class Groups:
         """See Group.sync."""
         try:
             group = self._with_members(name)
+            if isinstance(group, MixedGroup):
+                answer(group.sync(who, generation))
+                return
         except GroupError as error:
             answer(error)
         else:
@@ -156,16 +167,20 @@ class Groups:
 
     def heartbeat(self, name: str, who: Identity, generation: int) -> None:
         """See Group.heartbeat."""
-        self._with_members(name).heartbeat(who, generation)
+        group = self._with_members(name)
+        if isinstance(group, MixedGroup):
+            group.classic_heartbeat(who, generation)
+        else:
+            group.heartbeat(who, generation)
 
     def leave(self, name: str, leaving: Iterable[Identity]) -> list[GroupError | None]:
         """See Group.leave."""
         return self._with_members(name).leave(leaving)
 
-    def _with_members(self, name: str) -> Group:
+    def _with_members(self, name: str) -> Group | MixedGroup:
         self._check_usable(name)
         group = self._groups.get(name)
-        if not isinstance(group, Group):
+        if group is None or isinstance(group, ShareGroup):
             raise _unknown_member(name)
         return group
 
@@ -176,26 +191,19 @@ class Groups:
         self._check_usable(name)
         check(beat)
         group = self._groups.get(name)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, MixedGroup):
             return group.heartbeat(beat)
-        if isinstance(group, ShareGroup) or (group is not None and not group.is_empty):
+        if isinstance(group, ShareGroup):
             raise UnknownGroupError(
-                f"use group {name}",
-                f"Group {name} is not a consumer group.",
-                "use another group, or stop its members, which use another protocol, first",
+                f"use group {name}", f"Group {name} is not a consumer group.", "use another group"
             )
         if beat.epoch != JOINING:
             # Kafka says that the group is unknown, which its members take for fatal; but a group is
             # also unknown after a restart, and they have only to join again.
             raise _unknown_member(name)
-        made = ConsumerGroup(
-            name,
-            self._clock,
-            self._call_later,
-            self.topics,
-            lambda: self.configs.of(name).consumer_session_seconds,
-            self._occupied,
-        )
+        if group is not None and not group.is_empty:
+            return self._upgraded(group).heartbeat(beat)
+        made = self._mixed(name)
         told = made.heartbeat(beat)
         if group is not None:
             group.die()
@@ -213,23 +221,65 @@ class Groups:
         now = self._clock.monotonic()
         if now - self._counted_at >= _COUNT_SECONDS:
             self._counted_at = now
-            groups = [g for g in self._groups.values() if isinstance(g, ConsumerGroup)]
+            groups = [g for g in self._groups.values() if isinstance(g, MixedGroup)]
             wanted = sum(len(group.members) for group in groups) / CONSUMER_HEARTBEATS_PER_SECOND
             self._heartbeat_seconds = min(
                 max(wanted, CONSUMER_HEARTBEAT_SECONDS_MIN), CONSUMER_HEARTBEAT_SECONDS
             )
         return self._heartbeat_seconds
 
-    def consumer_group(self, name: str) -> ConsumerGroup:
+    def _mixed(self, name: str) -> MixedGroup:
+        return MixedGroup(
+            name,
+            self._clock,
+            self._call_later,
+            self.topics,
+            lambda: self.configs.of(name).consumer_session_seconds,
+            self._occupied,
+            self._dialect,
+            self._downgrade,
+        )
+
+    def _upgraded(self, group: Group) -> MixedGroup:
+        """A group whose members share out the work becomes one where the server does it."""
+        if group.protocol_type != MixedGroup.protocol_type or not self._is_understood(group):
+            raise UnknownGroupError(
+                f"use group {group.name}",
+                f"Group {group.name} is not a consumer group.",
+                "stop its members, which use the classic protocol, first",
+            )
+        if len(group.members) >= GROUP_MEMBERS_MAX:
+            raise GroupFullError(f"join group {group.name}", f"it has {GROUP_MEMBERS_MAX} members")
+        made = self._mixed(group.name)
+        made.adopt(group.generation, group.hand_over())
+        self._groups[group.name] = made
+        return made
+
+    def _is_understood(self, group: Group) -> bool:
+        try:
+            for member in group.members.values():
+                self._dialect.subscription(member.protocols[0].metadata)
+                self._dialect.share(member.assignment)
+        except ValueError:
+            return False
+        return True
+
+    def _downgrade(self, group: MixedGroup) -> None:
+        """The last member that used the consumer protocol has gone: the others go on by themselves."""
+        made = self._make(group.name)
+        made.take_over(*group.dissolve())
+
+    def consumer_group(self, name: str) -> MixedGroup:
         """A group to which the server shares out the work, or UnknownGroupError."""
         group = self.get(name)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, MixedGroup):
             return group
         raise UnknownGroupError(f"use group {name}", f"Group {name} is not a consumer group.")
 
-    def is_consumer_group(self, name: str) -> bool:
-        """Whether the server shares out a group's work."""
-        return isinstance(self._groups.get(name), ConsumerGroup)
+    def has_epochs(self, name: str, member_id: str) -> bool:
+        """Whether a client commits with an epoch: that of a group to which the server shares out."""
+        group = self._groups.get(name)
+        return isinstance(group, MixedGroup) and not group.uses_classic(member_id)
 
     # -- membership, where many work off the same partitions
 
@@ -291,7 +341,7 @@ class Groups:
         self._groups[name] = group
         return group
 
-    def _occupied(self, group: AnyGroup) -> None:
+    def _occupied(self, group: Group | ConsumerGroup) -> None:
         self._offsets.occupied(group.name, group.protocol_type, empty=group.is_empty)
 
     # -- committed offsets
@@ -301,7 +351,7 @@ class Groups:
         group = self._groups.get(name)
         if isinstance(group, ShareGroup):
             raise _no_offsets(name)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, MixedGroup):
             group.check_commit(who.member_id, generation)
         elif group is not None:
             group.check_commit(who, generation)
@@ -317,7 +367,7 @@ class Groups:
         group = self._groups.get(name)
         if isinstance(group, ShareGroup):
             raise _no_offsets(name)
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, MixedGroup):
             group.check_fetch(member_id, epoch)
 
     def commit(self, name: str, offsets: Offsets, done: Done) -> None:
@@ -394,7 +444,7 @@ class Groups:
             elif isinstance(group, ShareGroup):
                 if not self.queues.of(group.name):
                     self._bury(group)
-            elif isinstance(group, ConsumerGroup) or not group.pending:
+            elif isinstance(group, MixedGroup) or not group.pending:
                 self._bury(group)
 
 

@@ -23,7 +23,7 @@ from penstock.wire.consumer_group_messages import (
     ConsumerGroupHeartbeatResponse,
 )
 
-_CONSUMER = 1  # what Kafka calls a member that uses this protocol
+_CLASSIC, _CONSUMER = 0, 1  # the protocol that a member uses, as Kafka calls it
 
 
 # -- ConsumerGroupHeartbeat
@@ -157,7 +157,7 @@ def _describe_member(broker: Broker, group: ConsumerGroup, member: ConsumerMembe
         subscribed_topic_regex=member.pattern or "",
         assignment=_described(broker, member.current.assigned),
         target_assignment=_described(broker, group.target(member)),
-        member_type=_CONSUMER,
+        member_type=_CONSUMER if member.seat is None else _CLASSIC,
     )
 
 

@@ -22,7 +22,6 @@ from kafka.protocol.consumer import (
     SyncGroupResponse,
 )
 
-from penstock.broker.consumer_group import ConsumerGroup
 from penstock.broker.group import Group, State
 from penstock.broker.group_errors import (
     GroupError,
@@ -38,6 +37,7 @@ from penstock.broker.group_member import (
     Protocol,
     Synced,
 )
+from penstock.broker.mixed_group import MixedGroup
 from penstock.broker.share_group import ShareGroup
 from penstock.errors import StorageError
 from penstock.kafka.call import Call
@@ -45,7 +45,7 @@ from penstock.kafka.errors import Code, code_of
 from penstock.kafka.outcome import Outcome, attempt, outcome_of
 from penstock.wire.codec import Message
 
-_TYPES: Final = {Group: "classic", ConsumerGroup: "consumer", ShareGroup: "share"}
+_TYPES: Final = {Group: "classic", MixedGroup: "consumer", ShareGroup: "share"}
 # What Kafka reports when there is no authorizer: every operation a group knows.
 GROUP_OPERATIONS: Final = frozenset({3, 6, 8, 10, 11})
 

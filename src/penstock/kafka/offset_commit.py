@@ -76,7 +76,7 @@ def _check(call: Call, request: OffsetCommitRequest) -> None:
     if (
         request.generation >= 0
         and call.version < EPOCH_FROM
-        and groups.is_consumer_group(request.group)
+        and groups.has_epochs(request.group, request.member)
     ):
         raise RefusedError(
             Code.UNSUPPORTED_VERSION,

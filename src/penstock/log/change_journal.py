@@ -4,8 +4,8 @@ An entry is one or more lines of JSON, each of which changes what the lines befo
 
 The loop queues changes (`queue`) and asks for a commit round. As for a partition, the loop writes what
 is queued when the round begins (`begin_round`), the round syncs it with everything else, and then it
-counts (`finish_round`). When the journal has grown so much that it must be rewritten, the commit thread does
-all of that (`write`), so that it costs the loop nothing; what is known here is that thread's meanwhile.
+counts (`finish_round`). When the journal has grown so much that it must be rewritten, the commit thread
+does all of that (`write`), so that it costs the loop nothing; what is known here is its own meanwhile.
 """
 
 from __future__ import annotations

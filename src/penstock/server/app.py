@@ -22,6 +22,7 @@ from penstock.config import Address, ServeSettings
 from penstock.errors import UsageError
 from penstock.files import Files, FolderLock, OsFiles
 from penstock.kafka.call import Context
+from penstock.kafka.consumer_dialect import ConsumerDialect
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
 from penstock.kafka.share_session import ShareSessions
@@ -102,7 +103,9 @@ class Server:
             background=self._cold_threads.start,
             compact=self._cleaner.start,
         )
-        self.broker = Broker(store, self._clock, call_later=loop.call_later)
+        self.broker = Broker(
+            store, self._clock, call_later=loop.call_later, dialect=ConsumerDialect()
+        )
         self.broker.open()
 
     def _build_handlers(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -16,6 +16,7 @@ from penstock.broker.topic import Topic
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.apis import APIS
 from penstock.kafka.call import Context, Peer, Waiting
+from penstock.kafka.consumer_dialect import ConsumerDialect
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
 from penstock.kafka.share_session import ShareSessions
@@ -79,7 +80,9 @@ class Exchange:
             background=lambda job: job(),
         )
         self.timers = ManualTimers(self.clock)
-        self.broker = Broker(self.store, self.clock, call_later=self.timers)
+        self.broker = Broker(
+            self.store, self.clock, call_later=self.timers, dialect=ConsumerDialect()
+        )
         self.broker.open()
         self.context = Context(
             broker=self.broker,
