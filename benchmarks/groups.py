@@ -72,7 +72,7 @@ def _first_record(protocol: str, sides: tuple[str, ...]) -> Load:
 
 
 def _rebalance(protocol: str, members: int) -> Load:
-    slow = protocol == "consumer"  # Kafka takes ten seconds for a change
+    # A change takes a quarter of a second, two, and with Kafka ten.
     times = {"eager": 3, "cooperative": 2, "consumer": 1}[protocol]
     return Load(
         "rebalance",
@@ -82,8 +82,8 @@ def _rebalance(protocol: str, members: int) -> Load:
         Better.LESS,
         # How long a classic rebalance takes is how long the members take to hear of it and to answer:
         # both brokers wait for them, and a tenth is noise.
-        bar=1.0 if slow else 1.1,
-        rounds_max=2 if slow else 99,
+        bar=1.0 if protocol == "consumer" else 1.1,
+        rounds_max=99 if protocol == "eager" else 2,
     )
 
 
