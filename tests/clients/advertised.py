@@ -17,12 +17,21 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from tests.clients import admin_requests as simple
 from tests.clients.contract import eventually, numbered
 from tests.clients.test_wire_groups import Member
+from tests.clients.test_wire_share_groups import ACCEPT, configure
+from tests.clients.test_wire_share_groups import Member as ShareMember
 from tests.clients.wire import LATEST, Wire, build_batch, fetch_request, produce_request
 from tests.clients.wire import list_offsets_request as list_offsets
 
 from penstock.wire.consumer_group_messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
+)
+from penstock.wire.share_group_messages import (
+    AlterShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+    ShareGroupHeartbeatRequest,
 )
 
 TIMEOUT_MS = 30_000
@@ -290,6 +299,54 @@ def consumer_describe(stage: Stage) -> Any:
     )
 
 
+# ---- share groups ----------------------------------------------------------------------------
+
+
+def share_member(stage: Stage) -> ShareMember:
+    """One that has been given the topic's three records."""
+    assert configure(stage.wire, stage.group, share_auto_offset_reset="earliest") == [0]
+    member = ShareMember(stage.wire, stage.group, stage.topic)
+    member.join()
+    assert member.got() == [(0, 2, 1)]
+    member.version = stage.version
+    return member
+
+
+def share_heartbeat(stage: Stage) -> Any:
+    # Not the first: a Kafka shares out the work somewhat later, Penstock at once.
+    member = share_member(stage)
+    return ShareGroupHeartbeatRequest(
+        group_id=stage.group, member_id=member.id, member_epoch=member.epoch
+    )
+
+
+def share_describe(stage: Stage) -> Any:
+    share_member(stage)
+    return ShareGroupDescribeRequest(group_ids=[stage.group], include_authorized_operations=False)
+
+
+def share_offsets(stage: Stage) -> Any:
+    share_member(stage)
+    message = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    topic = message.DescribeShareGroupOffsetsRequestTopic(topic_name=stage.topic, partitions=[0])
+    return DescribeShareGroupOffsetsRequest(groups=[message(group_id=stage.group, topics=[topic])])
+
+
+def alter_share_offsets(stage: Stage) -> Any:
+    share_member(stage).beat(member_epoch=-1)
+    message = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+    place = message.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=2)
+    topic = message(topic_name=stage.topic, partitions=[place])
+    return AlterShareGroupOffsetsRequest(group_id=stage.group, topics=[topic])
+
+
+def delete_share_offsets(stage: Stage) -> Any:
+    share_member(stage).beat(member_epoch=-1)
+    message = DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic
+    topics = [message(topic_name=stage.topic)]
+    return DeleteShareGroupOffsetsRequest(group_id=stage.group, topics=topics)
+
+
 # ---- transactions ----------------------------------------------------------------------------
 
 
@@ -335,6 +392,21 @@ def end_txn(stage: Stage) -> Any:
     return producer.EndTxnRequest(**stage.transaction, committed=True)
 
 
+def write_markers(stage: Stage) -> Any:
+    message = producer.WriteTxnMarkersRequest.WritableTxnMarker
+    topic = message.WritableTxnMarkerTopic(name=stage.topic, partition_indexes=[0])
+    transaction = stage.transaction
+    marker = message(
+        producer_id=transaction["producer_id"],
+        producer_epoch=transaction["producer_epoch"],
+        transaction_result=False,
+        topics=[topic],
+        coordinator_epoch=0,
+        transaction_version=0,
+    )
+    return producer.WriteTxnMarkersRequest(markers=[marker])
+
+
 def describe_transactions(stage: Stage) -> Any:
     assert stage.transaction
     return admin.DescribeTransactionsRequest(transactional_ids=[stage.group])
@@ -370,6 +442,7 @@ ASKED: dict[int, Callable[[Stage], Any]] = {
     24: add_partitions_to_txn,
     25: add_offsets_to_txn,
     26: end_txn,
+    27: write_markers,
     28: txn_offset_commit,
     29: lambda _: admin.DescribeAclsRequest(**FILTER),
     30: create_acls,
@@ -399,4 +472,11 @@ ASKED: dict[int, Callable[[Stage], Any]] = {
     69: consumer_describe,
     74: lambda _: admin.ListConfigResourcesRequest(resource_types=[2]),
     75: lambda s: simple.describe_partitions(s.topic),
+    76: share_heartbeat,
+    77: share_describe,
+    78: lambda s: share_member(s).fetch_request(),
+    79: lambda s: share_member(s).acknowledge_request((0, 2, [ACCEPT])),
+    90: share_offsets,
+    91: alter_share_offsets,
+    92: delete_share_offsets,
 }

@@ -24,10 +24,13 @@ from tests.clients.wire import Wire
 from penstock.kafka.apis import APIS
 
 ANSWERS = Path(__file__).with_name("answers.json")
+OFFERED_BY_PENSTOCK_ONLY = {(22, 6)}
+"""Two-phase transactions, which a Kafka 4.3 keeps to itself: test_kafka_two_phase.py has them."""
 EVERY = [
     pytest.param(key, version, id=f"{api.request.__name__.removesuffix('Request')}-{version}")
     for key, api in APIS.items()
     for version in range(api.lowest, api.highest + 1)
+    if (key, version) not in OFFERED_BY_PENSTOCK_ONLY
 ]
 
 
@@ -121,7 +124,8 @@ def test_the_table_is_what_is_advertised(broker: Broker, wire: Wire) -> None:
     if broker.name == "penstock":
         assert offered == table
     for key, (lowest, highest) in table.items():
-        assert offered[key][0] <= lowest <= highest <= offered[key][1], key
+        shared = highest - ((key, highest) in OFFERED_BY_PENSTOCK_ONLY)
+        assert offered[key][0] <= lowest <= shared <= offered[key][1], key
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,12 @@ class Member:
 
     def fetch(self, acks: Sequence[Ack] = (), **fields: Any) -> Any:
         """One fetch; the answer as it is."""
+        answer = self.wire.call(self.fetch_request(acks, **fields), self.version)
+        if answer.error_code == NONE:
+            self.session += 1
+        return answer
+
+    def fetch_request(self, acks: Sequence[Ack] = (), **fields: Any) -> Any:
         message = ShareFetchRequest.FetchTopic
         settings: dict[str, Any] = {
             "group_id": self.group,
@@ -105,10 +111,7 @@ class Member:
             ],
             "forgotten_topics_data": [],
         }
-        answer = self.wire.call(ShareFetchRequest(**settings | fields), self.version)
-        if answer.error_code == NONE:
-            self.session += 1
-        return answer
+        return ShareFetchRequest(**settings | fields)
 
     def got(self, acks: Sequence[Ack] = (), **fields: Any) -> list[tuple[int, int, int]]:
         """What it is given: first, last and for which time; waits until there is something."""
@@ -128,6 +131,12 @@ class Member:
         return found
 
     def acknowledge(self, *acks: Ack, **fields: Any) -> Any:
+        answer = self.wire.call(self.acknowledge_request(*acks, **fields), self.version)
+        if answer.error_code == NONE:
+            self.session += 1
+        return answer
+
+    def acknowledge_request(self, *acks: Ack, **fields: Any) -> Any:
         message = ShareAcknowledgeRequest.AcknowledgeTopic
         settings = {
             "group_id": self.group,
@@ -146,10 +155,7 @@ class Member:
                 )
             ],
         }
-        answer = self.wire.call(ShareAcknowledgeRequest(**settings | fields), self.version)
-        if answer.error_code == NONE:
-            self.session += 1
-        return answer
+        return ShareAcknowledgeRequest(**settings | fields)
 
     def settled(self, *acks: Ack, **fields: Any) -> int:
         """The error code of an acknowledgement."""
