@@ -14,7 +14,8 @@ from tests.clients.brokers import Broker
 from tests.clients.contract import MakeTopic, Record
 from tests.clients.wire import Wire
 
-from penstock.client.transactional import BatchWriter, FencedError, Transaction
+from penstock.client.fencing import FencedError
+from penstock.client.transactional import BatchWriter, Transaction
 from penstock.errors import NotFoundError, UsageError
 from penstock.spark import TopicSink, read, read_stream, write_stream
 

@@ -43,6 +43,11 @@ class Link:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._versions = self._ask_versions()
 
+    def offers(self, api_key: int, version: int) -> bool:
+        """Whether the broker knows a version of a request."""
+        low, high = self._versions.get(api_key, (0, -1))
+        return low <= version <= high
+
     def ask(self, request: Any, newest: int) -> Any:
         """Send a request in the newest version that both sides know; the answer.
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.client.cluster import Cluster, Place
-from penstock.client.connection import error_of_code, library
-from penstock.errors import ConflictError, UnavailableError
+from penstock.client.connection import library
+from penstock.client.fencing import check
+from penstock.errors import UnavailableError
 from penstock.record.batch import TRANSACTIONAL_FLAG
 from penstock.record.encode import NewRecord, encode
 
@@ -26,12 +27,6 @@ _RETRY_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.05
 # Coordinator loading, not available, another; the last transaction is still being ended.
 _PASSING: Final = frozenset({14, 15, 16, 51})
-# Not in this transaction's epoch, id mapped to another, fenced, or no longer in any transaction.
-_FENCED: Final = frozenset({47, 48, 49, 90, 120})
-
-
-class FencedError(ConflictError):
-    """Another one has taken over."""
 
 
 class Ticket(NamedTuple):
@@ -149,9 +144,6 @@ class BatchWriter:
 
 
 def _check(operation: str, code: int, message: str | None = None) -> None:
-    if code in _FENCED:
-        raise FencedError(operation, "another one has taken over", "let one at a time do it")
     if code in _PASSING:
         raise UnavailableError(operation, f"its coordinator is not ready (error {code})")
-    if code:
-        raise error_of_code(operation, code, message)
+    check(operation, code, message)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple
 
-from penstock.client.connection import error_of_code, library
+from penstock.client.connection import library
 from penstock.client.direct import Direct
-from penstock.errors import ConflictError, UnavailableError
+from penstock.client.fencing import check
+from penstock.errors import UnavailableError
 
 _INIT_PRODUCER_ID: Final = 22
 _TWO_PHASE_VERSION: Final = 6
@@ -21,12 +22,6 @@ _EPOCH_EACH_VERSION: Final = 5
 _TIMEOUT_MS: Final = 60_000
 _RETRY_SECONDS: Final = 0.2
 _CONCURRENT: Final = 51
-# INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED
-_FENCED: Final = (47, 49, 90)
-
-
-class FencedError(ConflictError):
-    """Another has taken the name over; this one can do no more."""
 
 
 class Identity(NamedTuple):
@@ -96,17 +91,3 @@ def _answer(direct: Direct, request: Any, deadline: float) -> Any | None:
     if answer.error_code == _CONCURRENT and time.monotonic() < deadline:
         return None
     return answer
-
-
-def check(operation: str, code: int, message: str | None = None) -> None:
-    """Pass if all went well.
-
-    Raises:
-        FencedError: another has taken over.
-        PenstockError: whatever else the code stands for.
-    """
-    if code in _FENCED:
-        cause = "another has taken the name over"
-        raise FencedError(operation, cause, "let one at a time use it, and start anew")
-    if code:
-        raise error_of_code(operation, code, message)

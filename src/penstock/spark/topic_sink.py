@@ -29,7 +29,8 @@ from pyspark.sql.types import BinaryType, StringType
 
 from penstock.client.cluster import Cluster, Place
 from penstock.client.connection import reach
-from penstock.client.transactional import BatchWriter, FencedError, Ticket, Transaction
+from penstock.client.fencing import FencedError
+from penstock.client.transactional import BatchWriter, Ticket, Transaction
 from penstock.errors import PenstockError, UsageError
 from penstock.record.encode import NewRecord
 from penstock.record.murmur2 import partition_of

@@ -5,7 +5,7 @@ that can store a short text together with its own changes. Both need a broker wi
 (KIP-939), which Penstock is.
 """
 
-from penstock.client.two_phase import FencedError
+from penstock.client.fencing import FencedError
 from penstock.twophase.producer import TwoPhaseProducer
 from penstock.twophase.writer import Writer
 

@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from penstock.client.connection import library
 from penstock.client.direct import Direct
-from penstock.client.two_phase import Identity, check
+from penstock.client.fencing import check
+from penstock.client.two_phase import Identity
 from penstock.errors import NotFoundError
 from penstock.record.batch import TRANSACTIONAL_FLAG
 from penstock.record.encode import NewRecord, encode
+from penstock.record.murmur2 import partition_of
 
 # Well below what a topic takes by default (max.message.bytes, 1 MiB), large enough to be cheap.
 _BYTES_MAX: Final = 512 * 1024
@@ -118,8 +120,7 @@ class Batches:
         if key is None:
             self._keyless += 1
             return self._keyless % count
-        hashed: int = library("kafka.partitioner.default").murmur2(key)
-        return (hashed & 0x7FFFFFFF) % count
+        return partition_of(key, count)
 
     def _partition_count(self, topic: str) -> int:
         if topic not in self._partitions:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from penstock.client.two_phase import FencedError
+from penstock.client.fencing import FencedError
 from penstock.databases import database_of
 from penstock.errors import PenstockError
 from penstock.twophase.producer import TwoPhaseProducer
