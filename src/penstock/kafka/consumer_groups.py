@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from uuid import UUID
 
-from penstock.broker.assignors import Share
 from penstock.broker.broker import Broker
 from penstock.broker.consumer_group import ConsumerGroup
 from penstock.broker.consumer_member import JOINING, Beat, ConsumerMember, Told
-from penstock.broker.errors import UnknownTopicError
 from penstock.broker.group_errors import GroupError, InvalidHeartbeatError
+from penstock.kafka import shares
 from penstock.kafka.call import Call
 from penstock.kafka.errors import code_of
 from penstock.kafka.groups import GROUP_OPERATIONS
@@ -43,7 +41,7 @@ def heartbeat(call: Call, request: Message) -> Message:
         member_id=told.member_id,
         member_epoch=told.epoch,
         heartbeat_interval_ms=_interval_ms(call, request.group_id, told),
-        assignment=_assignment(told),
+        assignment=shares.told(ConsumerGroupHeartbeatResponse.Assignment, told.assigned),
     )
 
 
@@ -86,26 +84,6 @@ def _partitions(topics: Iterable[Message]) -> Iterator[PartitionId]:
             yield PartitionId(topic.topic_id, number)
 
 
-def _assignment(told: Told) -> Message | None:
-    if told.assigned is None:
-        return None
-    message = ConsumerGroupHeartbeatResponse.Assignment
-    return message(
-        topic_partitions=[
-            message.TopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in by_topic(told.assigned)
-        ]
-    )
-
-
-def by_topic(share: Share) -> Iterable[tuple[UUID, list[int]]]:
-    """The numbers of the partitions of each topic."""
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, number in sorted(share):
-        topics.setdefault(topic_id, []).append(number)
-    return topics.items()
-
-
 # -- ConsumerGroupDescribe
 
 
@@ -146,7 +124,8 @@ def _describe(call: Call, name: str, *, operations: bool) -> Message:
 
 
 def _describe_member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> Message:
-    return ConsumerGroupDescribeResponse.DescribedGroup.Member(
+    message = ConsumerGroupDescribeResponse.DescribedGroup.Member
+    return message(
         member_id=member.id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -155,21 +134,7 @@ def _describe_member(broker: Broker, group: ConsumerGroup, member: ConsumerMembe
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
         subscribed_topic_regex=member.pattern or "",
-        assignment=_described(broker, member.current.assigned),
-        target_assignment=_described(broker, group.target(member)),
+        assignment=shares.described(message.Assignment, broker, member.current.assigned),
+        target_assignment=shares.described(message.Assignment, broker, group.target(member)),
         member_type=_CONSUMER if member.seat is None else _CLASSIC,
     )
-
-
-def _described(broker: Broker, share: Share) -> Message:
-    message = ConsumerGroupDescribeResponse.DescribedGroup.Member.Assignment
-    topics: list[Message] = []
-    for topic_id, numbers in by_topic(share):
-        try:
-            name = broker.topic_by_id(topic_id).name
-        except UnknownTopicError:
-            continue  # deleted, and about to be taken from its reader
-        topics.append(
-            message.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
-        )
-    return message(topic_partitions=topics)

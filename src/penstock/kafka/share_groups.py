@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from penstock.broker.broker import Broker
-from penstock.broker.consumer_member import JOINING, LEAVING, Beat, Told
-from penstock.broker.errors import UnknownTopicError
+from penstock.broker.consumer_member import JOINING, LEAVING, Beat
 from penstock.broker.group_errors import GroupError, InvalidHeartbeatError
 from penstock.broker.share_group import ASSIGNOR, ShareMember
+from penstock.kafka import shares
 from penstock.kafka.call import Call
-from penstock.kafka.consumer_groups import by_topic
 from penstock.kafka.errors import code_of
 from penstock.kafka.groups import GROUP_OPERATIONS
 from penstock.kafka.outcome import failure
@@ -35,7 +34,7 @@ def heartbeat(call: Call, request: Message) -> Message:
         member_id=told.member_id,
         member_epoch=told.epoch,
         heartbeat_interval_ms=0 if told.epoch == LEAVING else round(interval * 1000),
-        assignment=_assignment(told),
+        assignment=shares.told(ShareGroupHeartbeatResponse.Assignment, told.assigned),
     )
 
 
@@ -62,18 +61,6 @@ def _beat(call: Call, request: Message) -> Beat:
         client_id=call.client_id,
         client_host=f"/{call.peer.remote.rpartition(':')[0]}",
         topics=None if topics is None else frozenset(topics),
-    )
-
-
-def _assignment(told: Told) -> Message | None:
-    if told.assigned is None:
-        return None
-    message = ShareGroupHeartbeatResponse.Assignment
-    return message(
-        topic_partitions=[
-            message.TopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in by_topic(told.assigned)
-        ]
     )
 
 
@@ -117,24 +104,13 @@ def _describe(call: Call, name: str, *, operations: bool) -> Message:
 
 
 def _describe_member(broker: Broker, member: ShareMember) -> Message:
-    described = ShareGroupDescribeResponse.DescribedGroup.Member
-    topics: list[Message] = []
-    for topic_id, numbers in by_topic(member.assigned):
-        try:
-            name = broker.topic_by_id(topic_id).name
-        except UnknownTopicError:
-            continue  # deleted, and about to be taken from its readers
-        topics.append(
-            described.Assignment.TopicPartitions(
-                topic_id=topic_id, topic_name=name, partitions=numbers
-            )
-        )
-    return described(
+    message = ShareGroupDescribeResponse.DescribedGroup.Member
+    return message(
         member_id=member.id,
         rack_id=member.rack_id,
         member_epoch=member.epoch,
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
-        assignment=described.Assignment(topic_partitions=topics),
+        assignment=shares.described(message.Assignment, broker, member.assigned),
     )
