@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.clients.admin_requests import create_topics
-from tests.clients.contract import Code
 from tests.clients.wire import Wire
 from tools.kafka import running_kafka
 
-OFFSET_COMMIT, JOIN_GROUP = 8, 11
 STOP_TIMEOUT = 30.0
 
 
@@ -31,19 +28,6 @@ class Broker:
     def wire(self) -> Wire:
         """A new connection that speaks the bare protocol."""
         return Wire(self.bootstrap)
-
-    def offers(self, api_key: int) -> bool:
-        """Whether the broker says in ApiVersions that it implements this API."""
-        with self.wire() as wire:
-            return api_key in wire.versions()
-
-    def offers_compaction(self) -> bool:
-        """Whether topics can be compacted; a broker that cannot do it must refuse the setting."""
-        request = create_topics("x", configs={"cleanup.policy": "compact"}, validate_only=True)
-        with self.wire() as wire:
-            (answer,) = wire.call(request).topics
-        assert answer.error_code in (Code.NONE, Code.INVALID_CONFIG)
-        return bool(answer.error_code == Code.NONE)
 
     def segments(self, topic: str, partition: int = 0) -> list[Path]:
         """The segment files of a partition, oldest first."""

@@ -59,13 +59,6 @@ def make_topic(wire: Wire, new_name: NewName) -> MakeTopic:
 
 
 @pytest.fixture
-def compaction(broker: Broker) -> None:
-    """For tests of compacted topics, which make sense only where there can be any."""
-    if not broker.offers_compaction():
-        pytest.skip("the broker refuses cleanup.policy=compact: it does not compact yet")
-
-
-@pytest.fixture
 def topic(make_topic: MakeTopic) -> str:
     """A topic with one partition and default settings."""
     return make_topic()

@@ -320,7 +320,6 @@ class TestMore:
             found = only(client.admin.list_offsets({TopicPartition(topic, 0): spec}))
             assert found.offset == expected
 
-    @pytest.mark.usefixtures("compaction")
     def test_append_and_subtract(self, client: Confluent, topic: str) -> None:
         def policies() -> set[str]:
             return set((client.configs(topic)["cleanup.policy"] or "").split(","))

@@ -311,7 +311,6 @@ class TestMore:
                 found = admin.list_partition_offsets({place: spec})[place]
                 assert (found.offset, found.timestamp) == expected, spec
 
-    @pytest.mark.usefixtures("compaction")
     def test_append_and_subtract(self, client: KafkaPython, topic: str) -> None:
         def policies() -> set[str]:
             return set((client.configs(topic)["cleanup.policy"] or "").split(","))

@@ -231,7 +231,6 @@ class TestDeleteRecords:
         assert self.delete(wire, topic, 0, partition=5) == unknown
         assert self.delete(wire, f"{topic}-not", 0) == unknown
 
-    @pytest.mark.usefixtures("compaction")
     def test_compacted(self, wire: Wire, make_topic: MakeTopic) -> None:
         topic = make_topic(configs={"cleanup.policy": "compact"})
         assert self.delete(wire, topic, 0)[0] == Code.POLICY_VIOLATION
@@ -310,7 +309,6 @@ class TestConfigs:
         wanted = ["1000", "604800000", "delete"]
         eventually(lambda: self.values(wire, topic, *names) == wanted or None, "changed")
 
-    @pytest.mark.usefixtures("compaction")
     def test_append_and_subtract(self, wire: Wire, topic: str) -> None:
         steps = {
             "delete,compact": ("cleanup.policy", admin.APPEND, "compact"),

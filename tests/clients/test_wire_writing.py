@@ -127,7 +127,6 @@ class TestProduce:
         soon = wire.append(topic, build_batch([Record(b"x", timestamp=now + HOUR // 2)]))
         assert soon.error_code == Code.NONE
 
-    @pytest.mark.usefixtures("compaction")
     def test_no_key_on_a_compacted_topic(self, wire: Wire, make_topic: MakeTopic) -> None:
         topic = make_topic(configs={"cleanup.policy": "compact"})
         records = [Record(b"x", b"k"), Record(b"x"), Record(b"x", b"k")]

@@ -28,7 +28,6 @@ from tests.support.commands import Commands
 from penstock.client.connection import admin, library
 
 SECONDS_MAX = 60.0
-CONSUMER_GROUP_HEARTBEAT = 68
 
 
 @pytest.fixture
@@ -205,11 +204,7 @@ def test_a_deleted_topic_is_no_obstacle(cli: Commands, topic: str, group: str) -
     assert standing(cli, group) == [5, None]
 
 
-def test_groups_of_the_newer_protocol(
-    broker: Broker, cli: Commands, topic: str, group: str
-) -> None:
-    if not broker.offers(CONSUMER_GROUP_HEARTBEAT):
-        pytest.skip("the broker does not offer KIP-848")
+def test_groups_of_the_newer_protocol(cli: Commands, topic: str, group: str) -> None:
     commit(cli, group, topic, 4)
     with member(cli, group, topic, **{"group.protocol": "consumer"}):
         assert re.search(rf"^{group} +consumer +Stable +-$", cli.ok("groups", "list"), re.M)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import sys
 import threading
@@ -495,8 +496,8 @@ def test_kill_9_loses_nothing_that_was_answered(tmp_path: Path) -> None:
                 for name in names:
                     try:
                         answer = rest.register(name, record(("a", "int"), name=name))
-                    except OSError:
-                        return
+                    except (OSError, http.client.HTTPException):
+                        return  # also an answer that ends in the middle
                     assert answer.status == 200
                     told[name] = answer.body["id"]
 
