@@ -1,21 +1,24 @@
 """A query that copies a topic and is killed at a point: run as a process of its own by test_spark_sink.
 
-Arguments: bootstrap, source, target, checkpoint, and the name of a point or `none`, which ends when all
-that is there has been copied.
+Arguments: bootstrap, source, where to (a topic, or the path of a database), checkpoint, and the name of
+a point or `none`, which ends when all that is there has been copied.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from penstock.client.transactional import BatchWriter, Transaction
-from penstock.spark import TopicSink, read_stream, session, write_stream
+from penstock.spark import SqliteSink, TopicSink, read_stream, session, write_stream
 
-POINTS = ("begun", "rows-written", "marked", "committing", "committed", "none")
+TOPIC_POINTS = ("begun", "rows-written", "marked", "committing", "committed", "none")
+TABLE_POINTS = ("table-marked", "table-committing", "table-committed", "none")
 
 
 def die() -> None:
@@ -41,6 +44,13 @@ def kill(kind: type, method: str, *, after: bool, when: Callable[..., bool]) -> 
     setattr(kind, method, replaced)
 
 
+class Database(sqlite3.Connection):
+    """One whose methods can be replaced, as those of a type written in C cannot."""
+
+    def execute(self, *args: Any) -> Any:
+        return super().execute(*args)
+
+
 def arm(point: str) -> None:
     """Have the process killed at a point of its second batch."""
     always = lambda *args, **named: True  # noqa: E731
@@ -56,15 +66,24 @@ def arm(point: str) -> None:
             kill(Transaction, "end", after=False, when=commits)
         case "committed":
             kill(Transaction, "end", after=True, when=commits)
+        case "table-marked":
+            kill(
+                Database, "execute", after=True, when=lambda text, *_: text.startswith("INSERT OR")
+            )
+        case "table-committing":
+            kill(Database, "execute", after=False, when=lambda text, *_: text == "COMMIT")
+        case "table-committed":
+            kill(Database, "execute", after=True, when=lambda text, *_: text == "COMMIT")
 
 
 def main() -> None:
     bootstrap, source, target, checkpoint, point = sys.argv[1:]
     arm(point)
+    sqlite3.connect = functools.partial(sqlite3.connect, factory=Database)  # type: ignore[assignment]
     spark = session("copier", master="local[2]")
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 100}
     rows = read_stream(spark, bootstrap, source, **options).select("key", "value")
-    sink = TopicSink(bootstrap, target)
+    sink = SqliteSink(target, "copy") if "/" in target else TopicSink(bootstrap, target)
     query = write_stream(rows, sink, checkpoint=checkpoint, trigger={"availableNow": True})
     query.awaitTermination()
     spark.stop()

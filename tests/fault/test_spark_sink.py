@@ -1,17 +1,23 @@
-"""A query that copies a topic is killed at every step of a batch: the copy has every record once."""
+"""A query that copies a topic is killed at every step of a batch: the copy has every record once.
+
+To another topic, and to a table of SQLite.
+"""
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.fault.spark_copier import POINTS
+from tests.fault.spark_copier import TABLE_POINTS, TOPIC_POINTS
 
 from penstock.client.topics import create_topic
-from penstock.testing import broker
+from penstock.testing import RunningBroker, broker
 
 pytestmark = pytest.mark.fault
 RECORDS = 1000
@@ -59,18 +65,36 @@ def everything(bootstrap: str, topic: str) -> list[int]:
     return sorted(found)
 
 
-def test_a_query_killed_at_every_step_writes_every_record_once(tmp_path: Path) -> None:
-    with broker() as running:
-        create_topic(running.bootstrap, "source", partitions=2)
-        create_topic(running.bootstrap, "target", partitions=PARTITIONS)
-        producer = Producer({"bootstrap.servers": running.bootstrap})
+@pytest.fixture
+def running() -> Iterator[RunningBroker]:
+    """A broker with a topic to copy."""
+    with broker() as started:
+        create_topic(started.bootstrap, "source", partitions=2)
+        producer = Producer({"bootstrap.servers": started.bootstrap})
         for number in range(RECORDS):
             producer.produce("source", b"%d" % number, b"k%d" % (number % 50))
         producer.flush()
-        ended = {
-            point: run(running.bootstrap, "source", "target", str(tmp_path / "checkpoint"), point)
-            for point in POINTS
-        }
-        # Otherwise the points were not reached, and nothing was tested.
-        assert ended == {point: 0 if point == "none" else CRASH for point in POINTS}
-        assert everything(running.bootstrap, "target") == list(range(RECORDS))
+        yield started
+
+
+def killed_at_every(
+    points: Sequence[str], running: RunningBroker, target: str, folder: Path
+) -> None:
+    checkpoint = str(folder / "checkpoint")
+    ended = {point: run(running.bootstrap, "source", target, checkpoint, point) for point in points}
+    # Otherwise the points were not reached, and nothing was tested.
+    assert ended == {point: 0 if point == "none" else CRASH for point in points}
+
+
+def test_a_topic_has_every_record_once(running: RunningBroker, tmp_path: Path) -> None:
+    create_topic(running.bootstrap, "target", partitions=PARTITIONS)
+    killed_at_every(TOPIC_POINTS, running, "target", tmp_path)
+    assert everything(running.bootstrap, "target") == list(range(RECORDS))
+
+
+def test_a_table_has_every_record_once(running: RunningBroker, tmp_path: Path) -> None:
+    path = tmp_path / "copy.db"
+    killed_at_every(TABLE_POINTS, running, str(path), tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        found = database.execute("SELECT value FROM copy").fetchall()
+    assert sorted(int(value) for (value,) in found) == list(range(RECORDS))

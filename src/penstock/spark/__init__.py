@@ -7,12 +7,14 @@ Penstock or a Kafka cluster, and on this machine or a Spark cluster. Needs the e
 from penstock.spark.reading import read, read_stream
 from penstock.spark.session import session
 from penstock.spark.source import PenstockSource
+from penstock.spark.sqlite_sink import SqliteSink
 from penstock.spark.topic_sink import TopicSink
 from penstock.spark.writing import Sink, write_stream
 
 __all__ = [
     "PenstockSource",
     "Sink",
+    "SqliteSink",
     "TopicSink",
     "read",
     "read_stream",
