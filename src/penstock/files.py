@@ -360,7 +360,11 @@ def write_atomically(files: Files, path: Path, data: bytes) -> None:
     scratch, file = _write_scratch(files, path, data)
     file.sync()
     files.rename(scratch, path)
-    files.sync_folder(path.parent)
+    try:
+        files.sync_folder(path.parent)
+    except OSError as error:
+        # Whatever the reason, also a full disk: which of the two a crash would leave is in doubt.
+        raise OSError(errno.EIO, f"the new {path.name} may not last: {error}") from error
 
 
 def write_all_atomically(files: Files, folder: Path, contents: Mapping[Path, bytes]) -> None:

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from tests.clients.admin_requests import create_partitions, delete_records
+from tests.clients.admin_requests import create_partitions, delete_records, delete_topic
 from tests.clients.brokers import Broker
-from tests.clients.contract import CODECS, MakeTopic, Record, Stored
+from tests.clients.contract import CODECS, MakeTopic, Record, Stored, eventually
 from tests.clients.wire import Wire, build_batch
 
 from penstock.spark import read, read_stream
@@ -151,6 +151,42 @@ def test_malformed_values_are_rows_with_an_error_or_stop_the_query(
         read(spark, broker.bootstrap, topic, ORDER).count()
     assert "the value at offset 1 does not fit the schema" in str(error.value)
     assert "add the column _error STRING to the schema" in str(error.value)
+
+
+def test_the_value_itself_is_what_was_written(
+    spark: SparkSession, broker: Broker, wire: Wire, topic: str
+) -> None:
+    wire.write(topic, [Record(b'{"user":\n"a"}'), Record(b"\xff\n"), Record(None)])
+    schema = "user string, _value binary, _key string, _error string, _offset bigint"
+    found = read(spark, broker.bootstrap, topic, schema).orderBy("_offset").collect()
+    assert [row._value for row in found] == [b'{"user":\n"a"}', b"\xff\n", None]
+    assert [row.user for row in found] == ["a", None, None]
+    text = read(spark, broker.bootstrap, topic, "_value string, _error string").collect()
+    assert [row._value for row in text] == ['{"user":\n"a"}', "\ufffd\n", None]
+
+
+def test_a_topic_that_comes_later_is_read_from_where_it_begins(
+    spark: SparkSession, broker: Broker, wire: Wire, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    first = make_topic()
+    write(wire, first, range(3))
+    reader = spark.readStream.format("penstock").options(
+        **{"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"{first[:-2]}.*"},
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=5,
+        failOnDataLoss="false",
+    )
+    assert len(run(reader.load(), tmp_path)[0]) == 3
+    second = f"{first}-later"
+    wire.create_topic(second)
+    write(wire, second, range(20))
+    wire.call(delete_records(second, 12))
+    assert [int(row.key) for row in run(reader.load(), tmp_path)[0]] == list(range(12, 20))
+    # One that is gone is not asked for any more.
+    wire.call(delete_topic(second))
+    write(wire, first, range(3, 5))
+    eventually(lambda: wire.metadata(second).error_code or None, "the topic is gone")
+    assert [int(row.key) for row in run(reader.load(), tmp_path)[0]] == [3, 4]
 
 
 def test_aborted_transactions_are_not_seen(

@@ -138,6 +138,52 @@ def test_who_takes_a_query_over_fences_the_one_that_runs_it(
     assert numbers(spark, broker, target) == [1]
 
 
+def test_who_was_overtaken_does_not_write_what_the_other_has_written(
+    spark: SparkSession, broker: Broker, make_topic: MakeTopic
+) -> None:
+    """Also where it is not told that it was fenced, because Spark has an error of its own for it."""
+    target = make_topic()
+    frames = [spark.createDataFrame([(b"%d" % n,)], "value binary") for n in range(2)]
+    first, second = (TopicSink(broker.bootstrap, target) for _ in range(2))
+    first.prepare(frames[0])
+    first.write(frames[0], 0, "query")
+    overtaken = iter([True])
+    real = first._write_rows
+
+    def slow(batch: DataFrame, partitions: int, ticket: Any) -> None:
+        if next(overtaken, False):
+            second.write(frames[1], 1, "query")
+            raise RuntimeError("a task failed")
+        real(batch, partitions, ticket)
+
+    first._write_rows = slow  # type: ignore[method-assign]
+    first.write(frames[1], 1, "query")
+    assert numbers(spark, broker, target) == [0, 1]
+
+
+def test_a_checkpoint_that_went_back_is_an_error(
+    spark: SparkSession, broker: Broker, make_topic: MakeTopic
+) -> None:
+    sink = TopicSink(broker.bootstrap, make_topic())
+    frame = spark.createDataFrame([(b"1",)], "value binary")
+    sink.prepare(frame)
+    sink.write(frame, 5, "query")
+    with pytest.raises(FencedError, match="batch 5 has been written, and this is batch 4"):
+        sink.write(frame, 4, "query")
+
+
+def test_records_that_fit_alone_fit_together(
+    spark: SparkSession, broker: Broker, make_topic: MakeTopic
+) -> None:
+    target = make_topic()
+    values = [bytearray(b"x" * 500_000), bytearray(b"y" * 600_000)]
+    frame = spark.createDataFrame([(value,) for value in values], "value binary")
+    sink = TopicSink(broker.bootstrap, target)
+    sink.prepare(frame)
+    sink.write(frame, 0, "large")
+    assert sorted(len(row.value) for row in rows(spark, broker, target)) == [500_000, 600_000]
+
+
 def test_columns_become_json_and_a_key(
     spark: SparkSession, broker: Broker, make_topic: MakeTopic
 ) -> None:

@@ -213,11 +213,12 @@ class MixedGroup(ConsumerGroup):
         results: list[GroupError | None] = []
         for who in leaving:
             try:
-                self._remove(self._to_leave(who))
+                super()._remove(self._to_leave(who))
             except GroupError as error:
                 results.append(error)
             else:
                 results.append(None)
+        self.settle()  # when all have gone: those who stay go on in another group
         return results
 
     def _to_leave(self, who: Identity) -> ConsumerMember:

@@ -48,6 +48,8 @@ class Delivery(NamedTuple):
 
     batches: list[memoryview]
     given: list[Given]
+    skipped_on: bool = False
+    """Nothing is given, but only because it was not looked at everything yet."""
 
     @property
     def size(self) -> int:
@@ -87,9 +89,7 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
     position = queue.next_ready(queue.start)
     looked = 0
     # What nobody may see is skipped for as many bytes as were asked for, not for a whole log.
-    while (
-        position < min(end, queue.limit) and looked < wish.size and not _is_enough(delivery, wish)
-    ):
+    while position < end and looked < wish.size and not _is_enough(delivery, wish):
         size = wish.size - delivery.size
         if position < queue.given_end:
             size = min(size, _AGAIN_BYTES)
@@ -101,13 +101,14 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
                 break  # the next request asks for the rest
             raise
         looked += len(data)
-        span = Span(position, min(end, queue.limit))
+        span = Span(position, end)
         after = _deliver_batches(queue, data, span, aborted, holder, wish, delivery)
         queue.remember_skipped()
         if after == position:
             break
         position = queue.next_ready(after)
-    return delivery
+    skipped_on = looked >= wish.size and not delivery.given
+    return delivery._replace(skipped_on=skipped_on)
 
 
 def _is_enough(delivery: Delivery, wish: Wish) -> bool:
@@ -135,6 +136,10 @@ def _deliver_batches(
         if header.is_control or header.record_count == 0 or _is_aborted(header, aborted):
             queue.skip(first, last)
         else:
+            # What is skipped needs no place among those that may be on their way, what is given does.
+            last = min(last, queue.limit - 1)
+            if first > last:
+                break
             most = wish.records - delivery.records if wish.exactly else ENDLESS
             given = queue.take(first, last, holder, most)
             if given:

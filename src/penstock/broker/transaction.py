@@ -71,6 +71,8 @@ class Transaction:
         self.partitions: set[PartitionId] = set()
         self.held: Held = {}
         self.last: Ended | None = None
+        self.unmarked: set[PartitionId] = set()
+        """Where its last decision has not been carried out since the start of the broker."""
         self.settled = True
         """Whether the markers of the last one are durable: until then it cannot be followed by another
         decision, which would take its place in the journal."""

@@ -123,8 +123,8 @@ class Transactions:
             if decision is None or decision.producer_id != producer.id:
                 continue
             if start < decision.ends.get(identity, 0):
-                self._mark(partition, producer.id, decision.epoch, commit=decision.commit)
-                self._wait_for_markers(self._by_name[name], decision)
+                self._by_name[name].unmarked.add(identity)
+                self._mark_rest(self._by_name[name], decision)
                 return
         transaction = self._by_producer.get(producer.id)
         if transaction is not None and transaction.author == producer:
@@ -135,7 +135,29 @@ class Transactions:
         _log.warning(
             "%s: aborted a transaction of producer %d that nobody ends", partition, producer.id
         )
-        self._mark(partition, producer.id, producer.epoch, commit=False)
+        self._abort_nobodys(partition, producer)
+
+    def _abort_nobodys(self, partition: Partition, producer: Producer) -> None:
+        if not self._mark(partition, producer.id, producer.epoch, commit=False):
+            self._again(partition, partial(self._abort_nobodys, partition, producer))
+
+    def _mark_rest(self, transaction: Transaction, decision: Decision) -> None:
+        """Carry out a decision where its markers were missing at the start, as often as it takes."""
+        transaction.settled = False
+        for identity in list(transaction.unmarked):
+            partition = self._find(identity)
+            marker = decision.producer_id, decision.epoch
+            if partition is None or self._mark(partition, *marker, commit=decision.commit):
+                transaction.unmarked.discard(identity)
+            else:
+                self._again(partition, partial(self._mark_rest, transaction, decision))
+                return
+        self._wait_for_markers(transaction, decision)
+
+    def _again(self, partition: Partition, action: Callable[[], None]) -> None:
+        """Try once more later, unless only a restart can help the partition."""
+        if partition.offline is None:
+            self._call_later(_RETRY_SECONDS, action)
 
     def _mark(self, partition: Partition, producer_id: int, epoch: int, *, commit: bool) -> bool:
         try:
@@ -555,6 +577,8 @@ class Transactions:
     def _settled(self, transaction: Transaction, decision: Decision) -> None:
         """The markers are durable, unless a partition failed, which only a restart can repair."""
         partitions = [self._find(identity) for identity in decision.ends]
+        if transaction.unmarked:
+            return
         if all(partition is None or partition.offline is None for partition in partitions):
             transaction.settled = True
             self._wake(transaction)

@@ -85,6 +85,9 @@ class Link:
         except OSError as error:
             self.close()
             raise self._lost(error) from error
+        except BaseException:
+            self.close()  # or what comes late would be taken for the answer to the next request
+            raise
         if answer.header.correlation_id != self._sent:
             self.close()
             raise self._lost(OSError("it answered another request"))

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from penstock.broker.queues.errors import NotHeldError
-from penstock.broker.queues.queue import Said, Verdict
+from penstock.broker.queues.queue import Queue, Said, Verdict
 from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import NODE_ID, Call, Context
 from penstock.kafka.cluster import LEADER_EPOCH
@@ -137,8 +137,10 @@ def acknowledge(
             settled: Callable[[StorageError | None], None] = partial(settle, partition)
             try:
                 renews = call.version >= 2 and request.is_renew_ack
-                said = list(_said(call, session.key.group, item, renews=renews))
-                _settle(call, session, partition, said, settled)
+                queue = _queue(call, session, partition)
+                said = list(_said(call, queue, item, renews=renews))
+                call.context.broker.groups.queues.check_space(_BYTES_EACH * len(said))
+                queue.settle(session.key.member, said, settled)
             except PenstockError as error:
                 settle(partition, error)
     waiting -= 1
@@ -146,24 +148,14 @@ def acknowledge(
         done(outcomes)
 
 
-def _settle(
-    call: Call,
-    session: ShareSession,
-    partition: PartitionId,
-    said: list[Said],
-    settled: Callable[[StorageError | None], None],
-) -> None:
-    queues = call.context.broker.groups.queues
-    queue = queues.of(session.key.group).get(partition)
+def _queue(call: Call, session: ShareSession, partition: PartitionId) -> Queue:
+    queue = call.context.broker.groups.queues.of(session.key.group).get(partition)
     if queue is None:
         raise NotHeldError("acknowledge", "nothing of this partition was given out")
-    if said[-1].last >= queue.given_end:
-        raise _invalid(f"nothing above {queue.given_end - 1} was given out")
-    queues.check_space(_BYTES_EACH * len(said))
-    queue.settle(session.key.member, said, settled)
+    return queue
 
 
-def _said(call: Call, group: str, item: Message, *, renews: bool) -> Iterator[Said]:
+def _said(call: Call, queue: Queue, item: Message, *, renews: bool) -> Iterator[Said]:
     """What a member says of a partition's records, as runs of the same verdict."""
     end = -1
     for batch in item.acknowledgement_batches:
@@ -172,11 +164,19 @@ def _said(call: Call, group: str, item: Message, *, renews: bool) -> Iterator[Sa
             raise _invalid(f"offsets from {first} to {last} after {end}")
         if len(types) not in (1, last - first + 1):
             raise _invalid(f"{len(types)} types for the offsets from {first} to {last}")
+        # Before they are gone over: what can have been given out are not many.
+        if last >= queue.given_end:
+            raise _invalid(f"nothing above {queue.given_end - 1} was given out")
+        if len(types) > 1 and first < queue.start:
+            raise NotHeldError("acknowledge", f"all below {queue.start} is finished")
         end = last
         for kind, same in groupby(types):
             if kind not in _VERDICTS or (kind == _RENEW and not renews):
                 raise _invalid(f"type {kind} is unknown, or not announced")
-            if kind == _RENEW and not call.context.broker.groups.configs.of(group).may_renew:
+            if (
+                kind == _RENEW
+                and not call.context.broker.groups.configs.of(queue.id.readers).may_renew
+            ):
                 raise _invalid("this group does not renew (share.renew.acknowledge.enable)")
             count = last - first + 1 if len(types) == 1 else sum(1 for _ in same)
             yield Said(first, first + count - 1, _VERDICTS[kind])

@@ -116,6 +116,8 @@ class ShareFetch:
         acknowledge(self._call, self._session, self._request, self._go_on)
 
     def _go_on(self, outcomes: Outcomes) -> None:
+        if self._done:
+            return  # the client went while its acknowledgements were on their way to the disk
         self._acknowledged = outcomes
         request = self._request
         if request.share_session_epoch == FINAL_EPOCH:
@@ -152,6 +154,8 @@ class ShareFetch:
             item.delivery.given or not item.outcome.ok for item in found.values()
         ):
             self._answer(found)
+        elif found is not None and any(item.delivery.skipped_on for item in found.values()):
+            self._wake()
 
     def finish(self) -> None:
         """Answer with what there is now."""
@@ -249,6 +253,9 @@ class ShareFetch:
             raise RefusedError(failed.code, f"begin a queue over {partition}", failed.message or "")
         queue = queues.of(group).get(partition.identity)
         if queue is None:
+            if not self._groups.is_share_group(group):
+                # Deleted while this waited: a queue made now would bring it back.
+                raise RefusedError(Code.GROUP_ID_NOT_FOUND, "fetch", f"group {group} is gone")
 
             def begun(error: StorageError | None) -> None:
                 if error is not None:

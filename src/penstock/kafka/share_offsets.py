@@ -76,7 +76,7 @@ def _described_topic(broker: Broker, group: str, name: str, numbers: list[int]) 
     message = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
     message = message.DescribeShareGroupOffsetsResponseTopic
     partitions: list[Message] = []
-    for number in numbers:
+    for number in dict.fromkeys(numbers):
         one = message.DescribeShareGroupOffsetsResponsePartition(
             partition_index=number, start_offset=_UNKNOWN, leader_epoch=LEADER_EPOCH, lag=_UNKNOWN
         )

@@ -227,7 +227,8 @@ class GroupCommit:
 
     def _start_job(self) -> None:
         metadata, self._metadata = self._metadata, []
-        metadata = [file.sync for _, file in self._journals] + metadata
+        # After the catalog: a topic that is gone takes with it what journals say of it, not before.
+        metadata = metadata + [file.sync for _, file in self._journals]
         ends, self._unrecorded = self._unrecorded, {}
         moved = {
             round_.partition.identity: _position(round_)

@@ -61,6 +61,7 @@ _ABOUT: Final[dict[str, tuple[DataType, ...]]] = {
     "_error": (StringType(),),
 }
 ERROR: Final = "_error"
+_VALUE: Final = "_value"
 
 
 class MalformedRecordError(PenstockError):
@@ -118,7 +119,13 @@ class RowPlan:
             kinds.append((columns.rows - before, int(bool(header.attributes & APPEND_TIME_FLAG))))
         if self.raw:
             return self._raw(place, columns, kinds, batches, (start, end))
-        return self._typed(place, columns)
+        exact = columns
+        if _VALUE in self.schema.fieldNames():
+            # In lines of text there are no breaks any more, and a null is an empty object.
+            exact = Columns(rows, size, lines=False)
+            for header, records in batches:
+                exact.add(header, records, start, end)
+        return self._typed(place, columns, exact)
 
     def _raw(
         self,
@@ -128,7 +135,7 @@ class RowPlan:
         batches: Sequence[OpenBatch],
         within: tuple[int, int],
     ) -> pa.RecordBatch:
-        about = _About(place, columns)
+        about = _About(place, columns, columns)
         found = [about.make(f"_{name}", pa_type(kind)) for name, kind in _RAW[:-1]]
         repeated = [kind for count, kind in kinds for _ in range(count)]
         found.append(pa.array(repeated, pa.int32()))
@@ -136,12 +143,12 @@ class RowPlan:
             found.append(_headers(batches, *within))
         return pa.RecordBatch.from_arrays(found, names=self.schema.fieldNames())
 
-    def _typed(self, place: Place, columns: Columns) -> pa.RecordBatch:
+    def _typed(self, place: Place, columns: Columns, exact: Columns) -> pa.RecordBatch:
         values = columns.values
         decoded = JsonValues(_value_fields(self.schema)).decode(
             memoryview(values.data)[: values.used], memoryview(values.ends).cast("i"), columns.rows
         )
-        about = _About(place, columns, decoded.malformed)
+        about = _About(place, columns, exact, decoded.malformed)
         if decoded.malformed and ERROR not in self.schema.fieldNames():
             raise _nowhere(place, about.offset_of(decoded.malformed[0].row), decoded.malformed[0])
         found = [
@@ -156,13 +163,19 @@ class RowPlan:
 class _About:
     """The columns that say something of the record itself, each made when it is asked for."""
 
-    def __init__(self, place: Place, columns: Columns, malformed: Sequence[Malformed] = ()) -> None:
+    def __init__(
+        self,
+        place: Place,
+        columns: Columns,
+        exact: Columns,
+        malformed: Sequence[Malformed] = (),
+    ) -> None:
         self._place = place
         self._columns = columns
         self._malformed = malformed
         self._makers: dict[str, Callable[[], Any]] = {
-            "_key": lambda: _bytes(columns.keys, columns.rows, 0),
-            "_value": lambda: _bytes(columns.values, columns.rows, int(columns.lines)),
+            "_key": lambda: _bytes(columns.keys, columns.rows),
+            _VALUE: lambda: _bytes(exact.values, exact.rows),
             "_topic": lambda: pa.repeat(place.topic, columns.rows),
             "_partition": lambda: pa.repeat(place.partition, columns.rows),
             "_offset": lambda: _int64(columns.offsets, columns.rows),
@@ -175,7 +188,9 @@ class _About:
     def make(self, name: str, kind: pa.DataType) -> pa.Array:
         """A column of a type that _ABOUT allows."""
         made = self._makers[name]()
-        return made if made.type == kind else made.cast(kind)
+        if made.type == kind:
+            return made
+        return _text(made) if pa.types.is_binary(made.type) else made.cast(kind, safe=False)
 
     def offset_of(self, row: int) -> int:
         """The offset of a row."""
@@ -210,21 +225,20 @@ def _int64(buffer: bytearray, rows: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(buffer)])
 
 
-def _bytes(column: ByteColumn, rows: int, ending: int) -> pa.Array:
-    """A column of bytes; of lines, without what ends each."""
-    if not ending:
-        buffers = [column.valid, column.ends, memoryview(column.data)[: column.used]]
-        return pa.Array.from_buffers(pa.binary(), rows, [pa.py_buffer(one) for one in buffers])
-    ends = memoryview(column.ends).cast("i")
-    return pa.array(
-        [
-            bytes(column.data[ends[row] : ends[row + 1] - ending])
-            if column.valid[row >> 3] >> (row & 7) & 1
-            else None
-            for row in range(rows)
-        ],
-        pa.binary(),
-    )
+def _bytes(column: ByteColumn, rows: int) -> pa.Array:
+    buffers = [column.valid, column.ends, memoryview(column.data)[: column.used]]
+    return pa.Array.from_buffers(pa.binary(), rows, [pa.py_buffer(one) for one in buffers])
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """Bytes as text; what is no UTF-8 is replaced by a sign that says so."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        found = [
+            None if one is None else one.decode(errors="replace") for one in column.to_pylist()
+        ]
+        return pa.array(found, pa.string())
 
 
 def _headers(batches: Sequence[OpenBatch], start: int, end: int) -> pa.Array:

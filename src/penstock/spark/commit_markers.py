@@ -14,7 +14,7 @@ from penstock.client.batches import opened, whole_batches
 from penstock.client.cluster import EARLIEST, LATEST, Cluster, Place
 from penstock.client.topics import create_topic
 from penstock.errors import ConflictError
-from penstock.record.batch import CONTROL_FLAG
+from penstock.record.batch import CONTROL_FLAG, BatchHeader
 from penstock.record.decode import records_of
 from penstock.record.encode import NewRecord
 from penstock.record.marker import commits
@@ -37,26 +37,39 @@ def marker(key: str, batch_id: int) -> NewRecord:
     return NewRecord(json.dumps({"batch": batch_id}).encode(), key.encode())
 
 
-def last_batch(cluster: Cluster, key: str) -> int | None:
-    """The last batch of a query that was committed; None if there is none.
+class Markers:
+    """The markers of one query and sink, read as far as they went when last asked for."""
 
-    Everything is read up to the very end, and how each transaction ended is taken from its marker:
-    a reader of committed records would be held up by what other queries have open, and miss what
-    this one has committed behind it. Whoever asks has ended their own transactions first.
-    """
-    open_ones: dict[int, int] = {}
-    found: int | None = None
-    end = cluster.offsets({PLACE: LATEST})[PLACE]
-    position = cluster.offsets({PLACE: EARLIEST})[PLACE]
-    while position < end:
-        fetched = cluster.fetch(PLACE, position, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)
-        for header, batch in whole_batches(fetched.batches):
-            position = header.base_offset + header.last_offset_delta + 1
-            if not header.attributes & CONTROL_FLAG:
-                for record in records_of(*opened(header, batch)):
-                    if record.key == key.encode() and record.value is not None:
-                        open_ones[header.producer_id] = int(json.loads(record.value)["batch"])
-            elif header.producer_id in open_ones:
-                ended = open_ones.pop(header.producer_id)
-                found = ended if commits(batch) else found
-    return found
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+        self._position: int | None = None
+        self._open: dict[int, int] = {}
+        self._last: int | None = None
+
+    def last_batch(self, cluster: Cluster) -> int | None:
+        """The last batch that was committed, by whomever; None if there is none.
+
+        Everything is read up to the very end, and how each transaction ended is taken from its
+        marker: a reader of committed records would be held up by what other queries have open, and
+        miss what this one has committed behind it. Whoever asks has ended their own first.
+        """
+        end = cluster.offsets({PLACE: LATEST})[PLACE]
+        if self._position is None:
+            self._position = cluster.offsets({PLACE: EARLIEST})[PLACE]
+        while self._position < end:
+            fetched = cluster.fetch(PLACE, self._position, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)
+            for header, batch in whole_batches(fetched.batches):
+                following = header.base_offset + header.last_offset_delta + 1
+                if following > self._position:
+                    self._follow(header, batch)
+                    self._position = following
+        return self._last
+
+    def _follow(self, header: BatchHeader, batch: memoryview) -> None:
+        if not header.attributes & CONTROL_FLAG:
+            for record in records_of(*opened(header, batch)):
+                if record.key == self._key and record.value is not None:
+                    self._open[header.producer_id] = int(json.loads(record.value)["batch"])
+        elif header.producer_id in self._open:
+            ended = self._open.pop(header.producer_id)
+            self._last = ended if commits(batch) else self._last

@@ -122,7 +122,7 @@ def _matching(pattern: str, topics: list[str]) -> list[str]:
 
 def limited(start: Offsets, latest: Offsets, rows: int) -> Offsets:
     """How far to go with so many offsets, shared out by how much each partition has."""
-    behind = {place: max(0, latest[place] - start.get(place, 0)) for place in latest}
+    behind = {place: max(0, latest[place] - start[place]) for place in latest}
     total = sum(behind.values())
     if total <= rows:
         return latest
@@ -130,7 +130,7 @@ def limited(start: Offsets, latest: Offsets, rows: int) -> Offsets:
     for place, count in behind.items():
         # One at least, so that no partition waits forever beside a much longer one.
         share = min(count, max(1, rows * count // total)) if count else 0
-        end[place] = start.get(place, 0) + share
+        end[place] = start[place] + share
     return end
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from penstock.spark.source import PenstockSource
+from penstock.spark.topic_sink import SETTINGS
 
 _SETTINGS: Final = {
     # Fixed per checkpoint, and transformWithState takes nothing else.
@@ -22,6 +23,8 @@ _SETTINGS: Final = {
     # Two files and a process for each commit of a checkpoint on a local disk, for a checksum.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # What topics are written with must not be written twice by a second try (topic_sink.py).
+    **SETTINGS,
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     # A port that anybody on the network could look into.

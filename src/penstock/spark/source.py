@@ -99,9 +99,11 @@ class _Planner:
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """Tasks for everything from start to end."""
-        earliest = self.positions.earliest(list(end))
+        moving = [place for place, stop in end.items() if start.get(place) != stop]
+        earliest = self.positions.earliest(moving)
         wanted: dict[Place, tuple[int, int]] = {}
-        for place, stop in end.items():
+        for place in moving:
+            stop = end[place]
             # A partition that came while reading went on is read from its beginning.
             begin = start.get(place, earliest[place])
             if begin < earliest[place]:
@@ -172,6 +174,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._target if self._target is not None else self._planner.positions.latest()
         self._latest = latest
         end = self._not_shrunk(begun, latest)
+        # A partition that came while reading went on is read from its beginning.
+        begun |= self._planner.positions.earliest([place for place in end if place not in begun])
         rows = self._planner.options.offsets_per_trigger
         if isinstance(limit, ReadMaxRows):
             rows = limit.max_rows

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from penstock.errors import UsageError
+from penstock.errors import ConflictError, UsageError
 
 MARKERS: Final = "penstock_commits"
 _CREATE_MARKERS: Final = (
@@ -95,6 +95,10 @@ class SqliteSink:
             database.execute("BEGIN IMMEDIATE")
             database.execute(_CREATE_MARKERS)
             done = database.execute(_LAST, marker).fetchone()
+            if done is not None and done[0] > batch_id:
+                cause = f"batch {done[0]} has been written, and this is batch {batch_id}"
+                remedy = "start with a new checkpoint, or with the newest copy of this one"
+                raise ConflictError(self._operation, cause, remedy)
             if done is None or done[0] < batch_id:
                 database.execute(self._create(batch))
                 database.executemany(self._insert(batch.columns), _rows(batch))

@@ -35,6 +35,7 @@ from penstock.errors import PenstockError, UsageError
 from penstock.record.encode import NewRecord
 from penstock.record.murmur2 import partition_of
 from penstock.spark import commit_markers
+from penstock.spark.commit_markers import Markers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -43,6 +44,8 @@ _TRIES_MAX: Final = 3
 _BATCH_BYTES_MAX: Final = 512 * 1024
 _BATCH_ROWS_MAX: Final = 10_000
 _RECORD_OVERHEAD: Final = 32
+SETTINGS: Final = {"spark.speculation": "false", "spark.stage.maxConsecutiveAttempts": "1"}
+"""A task that is tried again is told so, unless it is by one of these."""
 _log = logging.getLogger(__name__)
 
 
@@ -68,8 +71,7 @@ class TopicSink:
         self._key = key
         self._timeout_ms = timeout_seconds * 1000
         self._operation = f"cannot write to {topic}"
-        # What this process has committed itself it need not look up.
-        self._done: dict[str, int] = {}
+        self._markers: dict[str, Markers] = {}
 
     @property
     def name(self) -> str:
@@ -87,9 +89,10 @@ class TopicSink:
         with self._connected() as cluster:
             cluster.partitions([self._topic])
         self._chosen(frame)
-        if frame.sparkSession.conf.get("spark.speculation", "false") == "true":
-            cause = "spark.speculation is on: two tries of a task would write at once"
-            raise UsageError(self._operation, cause, "switch it off for queries that write topics")
+        for name, wanted in SETTINGS.items():
+            if frame.sparkSession.conf.get(name, None) != wanted:
+                cause = f"{name} is not {wanted}: two tries of a task could write the same rows"
+                raise UsageError(self._operation, cause, "set it, or use penstock.spark.session()")
         commit_markers.create(self._bootstrap)
 
     def write(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
@@ -111,7 +114,6 @@ class TopicSink:
                     raise
                 _log.warning("batch %d is tried again: %s", batch_id, error)
             else:
-                self._done[key] = batch_id
                 return
 
     def _connected(self) -> Cluster:
@@ -120,10 +122,12 @@ class TopicSink:
     def _attempt(self, cluster: Cluster, batch: DataFrame, batch_id: int, key: str) -> None:
         transaction = Transaction(cluster, f"penstock-spark-{key}", self._operation)
         ticket = transaction.begin(self._timeout_ms)
-        done = self._done.get(key)
-        if done is None:
-            done = commit_markers.last_batch(cluster, key)
-        if done is not None and batch_id <= done:
+        done = self._markers.setdefault(key, Markers(key)).last_batch(cluster)
+        if done is not None and batch_id < done:
+            cause = f"batch {done} has been written, and this is batch {batch_id}: it went back"
+            remedy = "start with a new checkpoint, or with the newest copy of this one"
+            raise FencedError(self._operation, cause, remedy)
+        if done == batch_id:
             return
         try:
             self._write_rows(batch, len(cluster.partitions([self._topic])), ticket)
@@ -133,7 +137,6 @@ class TopicSink:
             self._abort(transaction, ticket)
             raise
         # Not aborted if this fails: it may have been committed, which the next try looks up.
-        self._done.pop(key, None)
         transaction.end(ticket, commit=True)
 
     def _abort(self, transaction: Transaction, ticket: Ticket) -> None:
@@ -249,14 +252,14 @@ def _batched(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[NewR
             batch.column(name).to_pylist() for name in ("target", "value", "key", "timestamp")
         )
         for where, value, key, timestamp in zip(*columns, strict=True):
-            if records and (
-                where != target or size > _BATCH_BYTES_MAX or len(records) >= _BATCH_ROWS_MAX
-            ):
+            more = len(value or b"") + len(key or b"") + _RECORD_OVERHEAD
+            full = size + more > _BATCH_BYTES_MAX or len(records) >= _BATCH_ROWS_MAX
+            if records and (where != target or full):
                 yield target, records
                 records, size = [], 0
             target = where
             records.append(NewRecord(value, key, timestamp or 0))
-            size += len(value or b"") + len(key or b"") + _RECORD_OVERHEAD
+            size += more
     if records:
         yield target, records
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from penstock.client.fencing import FencedError
 from penstock.databases import database_of
-from penstock.errors import PenstockError
+from penstock.errors import ConflictError, PenstockError
 from penstock.twophase.producer import TwoPhaseProducer
 
 _log = logging.getLogger(__name__)
@@ -94,7 +94,13 @@ class Writer:
             raise
         try:
             self._producer.commit()
-        except FencedError:
+        except FencedError as error:
+            if self._holds():
+                raise ConflictError(
+                    f"cannot commit the records of {self._name}",
+                    "the database has its part, but somebody else has ended theirs",
+                    "start again; if they were aborted by hand, send them once more",
+                ) from error
             # Who has taken over since then finds our token, and commits.
             _log.info("%s: committed by another with this name", self._name)
 
@@ -155,6 +161,15 @@ class Writer:
         if cursor.rowcount != 1:
             cause = f"another with this name has started, by {TABLE}"
             raise FencedError(f"cannot write as {self._name}", cause, "let one at a time use it")
+
+    def _holds(self) -> bool:
+        """Whether nobody with the same name has started since."""
+        with self._database.transaction(self._connection):
+            row = self._execute(
+                f"SELECT holder FROM {TABLE} WHERE writer = ?",  # noqa: S608
+                self._name,
+            ).fetchone()
+        return row is not None and str(row[0]) == self._holder
 
     def _undo(self, *, stored: bool) -> None:
         if stored:

@@ -295,3 +295,52 @@ def test_sessions_are_bounded() -> None:
     assert not sessions.close(first)
     sessions.open(SessionKey("crew", "3"))
     assert len(sessions) == 2
+
+
+def test_nothing_is_kept_of_a_client_that_goes_while_its_acknowledgements_are_written(
+    exchange: Exchange, jobs: Any
+) -> None:
+    ann = Member(exchange)
+    exchange.append(jobs, NOW, NOW)
+    ann.fetch()
+    slot = ann.begin((0, 1, ACCEPT))
+    assert slot.waiting is not None
+    slot.waiting.abandon()
+    exchange.drain()
+    assert not exchange.context.waiting_fetches
+
+
+def test_a_fetch_that_waits_does_not_bring_a_deleted_group_back(
+    exchange: Exchange, jobs: Any
+) -> None:
+    ann = Member(exchange)
+    ann.fetch()
+    ann.begin()
+    exchange.drain()
+    ann.beat(member_epoch=-1)
+    exchange.broker.groups.delete("crew", lambda _: None)
+    exchange.drain()
+    exchange.append(jobs, NOW)
+    exchange.drain()
+    assert not exchange.broker.groups.queues.of("crew")
+    exchange.open()
+    assert not exchange.broker.groups.is_share_group("crew")
+
+
+def test_a_great_many_verdicts_are_refused_before_they_are_gone_over(
+    exchange: Exchange, jobs: Any
+) -> None:
+    ann = Member(exchange)
+    exchange.append(jobs, NOW, NOW)
+    ann.fetch()
+    topic = ShareFetchRequest.FetchTopic
+    batch = topic.FetchPartition.AcknowledgementBatch(
+        first_offset=0, last_offset=99_999, acknowledge_types=[ACCEPT, RELEASE] * 50_000
+    )
+    partition = topic.FetchPartition(partition_index=0, acknowledgement_batches=[batch])
+    answered = exchange.send(
+        ann.request(max_bytes=0, topics=[topic(topic_id=ann.topic_id, partitions=[partition])]),
+        VERSION,
+    )
+    (told,) = [one for found in answered.responses for one in found.partitions]
+    assert told.acknowledge_error_code == Code.INVALID_REQUEST

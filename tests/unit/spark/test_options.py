@@ -68,7 +68,7 @@ def test_a_position_survives_the_checkpoint() -> None:
 
 
 def test_a_limit_is_shared_by_what_there_is_and_starves_nobody() -> None:
-    start = {Place("a", 0): 0, Place("a", 1): 10}
+    start = {Place("a", 0): 0, Place("a", 1): 10, Place("a", 2): 0}
     latest = {Place("a", 0): 1000, Place("a", 1): 12, Place("a", 2): 0}
     assert limited(start, latest, 5000) == latest
     end = limited(start, latest, 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from uuid import UUID
 
 from penstock.broker.journaling import Done, write
@@ -17,6 +18,7 @@ from penstock.log.change_journal import Change
 from penstock.log.positions import PartitionId
 from penstock.log.store import LogStore
 
+_RETRY_SECONDS = 1.0
 Ends = Callable[[PartitionId], int | None]
 """Where a partition ends; None if it is damaged."""
 
@@ -41,7 +43,7 @@ class Queues:
         Topics that are gone took their queues with them. A log that lost its end, as those may that
         are not synced, will get other records in the place of what was finished.
         """
-        changes: list[Change] = []
+        cut: list[tuple[Queue, int]] = []
         gone: set[UUID] = set()
         for queue_id, kept in self._journal.ledgers.items():
             topic_id = queue_id.partition.topic_id
@@ -50,14 +52,32 @@ class Queues:
                 continue
             ledger = Ledger(kept.start, kept.kept())
             end = end_of(queue_id.partition)
+            queue = self._add(queue_id, ledger)
             if end is not None and ledger.end > end:
                 ledger.cut(end)
-                changes.append(journal_of.cut(queue_id, end))
-            self._add(queue_id, ledger).is_durable = True
-        changes += map(journal_of.topic_deleted, gone)
-        for change in changes:
-            self._write(change, lambda _: None)
+                cut.append((queue, end))
+            else:
+                queue.is_durable = True
+        for queue, end in cut:
+            self._cut(queue, end)
+        for topic_id in gone:
+            self._write(journal_of.topic_deleted(topic_id), lambda _: None)
         return list(self._queues)
+
+    def _cut(self, queue: Queue, end: int) -> None:
+        """Forget for good what is above a log's end; until then nothing of it is given out.
+
+        Otherwise what was finished there would be taken for what comes there now.
+        """
+
+        def settled(error: StorageError | None) -> None:
+            if error is None:
+                queue.is_durable = True
+                queue.wake()
+            else:
+                self._call_later(_RETRY_SECONDS, partial(self._cut, queue, end))
+
+        self._write(journal_of.cut(queue.id, end), settled)
 
     def stop(self) -> None:
         """Watch no holder any more: the broker is on its way out."""
@@ -113,6 +133,7 @@ class Queues:
         for partition in partitions:
             queue = self._queues[readers].pop(partition)
             queue.stop()
+            queue.wake()
             self._write(journal_of.deleted(queue.id), note)
         self._commit.after(lambda: done(errors[0] if errors else None))
 
@@ -120,6 +141,7 @@ class Queues:
         """Forget all queues of some readers."""
         for queue in self._queues.pop(readers, {}).values():
             queue.stop()
+            queue.wake()
         self._write(journal_of.readers_deleted(readers), done)
 
     def remove_topic(self, topic_id: UUID) -> None:
