@@ -138,8 +138,9 @@ class Transactions:
         self._abort_nobodys(partition, producer)
 
     def _abort_nobodys(self, partition: Partition, producer: Producer) -> None:
-        if not self._mark(partition, producer.id, producer.epoch, commit=False):
-            self._again(partition, partial(self._abort_nobodys, partition, producer))
+        marked = self._mark(partition, producer.id, producer.epoch, commit=False)
+        if not marked and partition.offline is None:
+            self._call_later(_RETRY_SECONDS, partial(self._abort_nobodys, partition, producer))
 
     def _mark_rest(self, transaction: Transaction, decision: Decision) -> None:
         """Carry out a decision where its markers were missing at the start, as often as it takes."""
@@ -149,15 +150,10 @@ class Transactions:
             marker = decision.producer_id, decision.epoch
             if partition is None or self._mark(partition, *marker, commit=decision.commit):
                 transaction.unmarked.discard(identity)
-            else:
-                self._again(partition, partial(self._mark_rest, transaction, decision))
+            elif partition.offline is None:
+                self._call_later(_RETRY_SECONDS, partial(self._mark_rest, transaction, decision))
                 return
         self._wait_for_markers(transaction, decision)
-
-    def _again(self, partition: Partition, action: Callable[[], None]) -> None:
-        """Try once more later, unless only a restart can help the partition."""
-        if partition.offline is None:
-            self._call_later(_RETRY_SECONDS, action)
 
     def _mark(self, partition: Partition, producer_id: int, epoch: int, *, commit: bool) -> bool:
         try:
