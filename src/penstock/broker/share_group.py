@@ -126,6 +126,8 @@ class ShareGroup:
     def heartbeat(self, beat: Beat) -> Told:
         """Join, stay or leave; raises a GroupError if the member cannot."""
         if beat.epoch == LEAVING:
+            # What it holds goes back when its fetches end, not now: what it says last of its records
+            # comes over another connection, and may come after this.
             self._remove(self._member(beat.member_id))
             return Told(beat.member_id, LEAVING)
         member = self._join(beat) if beat.epoch == JOINING else self._known(beat)
@@ -203,7 +205,6 @@ class ShareGroup:
     def _remove(self, member: ShareMember) -> None:
         member.session.cancel()
         del self.members[member.id]
-        self._gone(member.id)
         self._look_at_topics()
         self._assign()
 
@@ -222,6 +223,7 @@ class ShareGroup:
             _log.info(
                 "group %s: %s has not been heard of: its session has ended", self.name, member.id
             )
+            self._gone(member.id)
             self._remove(member)
 
     def stop(self) -> None:
