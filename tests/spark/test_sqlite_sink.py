@@ -15,7 +15,7 @@ from tests.clients.contract import Record
 from tests.clients.wire import Wire
 
 from penstock.errors import UsageError
-from penstock.spark import SqliteSink, read_stream, write_stream
+from penstock.spark import Sink, SqliteSink, read_stream, write_stream
 
 
 def query(path: Path, statement: str) -> list[tuple[Any, ...]]:
@@ -33,7 +33,7 @@ def fill(wire: Wire, topic: str, numbers: range) -> None:
     wire.write(topic, [Record(value) for value in values])
 
 
-def run(frame: DataFrame, sink: SqliteSink, folder: Path, mode: str = "append") -> None:
+def run(frame: DataFrame, sink: Sink, folder: Path, mode: str = "append") -> None:
     write_stream(
         frame,
         sink,

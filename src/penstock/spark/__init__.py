@@ -5,6 +5,7 @@ Penstock or a Kafka cluster, and on this machine or a Spark cluster. Needs the e
 """
 
 from penstock.spark.reading import read, read_stream
+from penstock.spark.routing import RoutedSink, output_of
 from penstock.spark.session import session
 from penstock.spark.source import PenstockSource
 from penstock.spark.sqlite_sink import SqliteSink
@@ -13,9 +14,11 @@ from penstock.spark.writing import Sink, write_stream
 
 __all__ = [
     "PenstockSource",
+    "RoutedSink",
     "Sink",
     "SqliteSink",
     "TopicSink",
+    "output_of",
     "read",
     "read_stream",
     "session",

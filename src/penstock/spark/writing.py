@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-_QUERY_ID = "sql.streaming.queryId"
+from penstock.spark.batch import announce, query_id
 
 
 class Sink(Protocol):
@@ -55,8 +55,9 @@ def write_stream(
     context = frame.sparkSession.sparkContext
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        sink.write(batch, batch_id, context.getLocalProperty(_QUERY_ID))
+        sink.write(batch, batch_id, query_id(context))
 
+    announce(context, checkpoint)
     writer = frame.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)
     if name is not None:
         writer = writer.queryName(name)

@@ -1,0 +1,88 @@
+"""What a task knows of the batch it works for: where its query keeps things, and what time it is there.
+
+The time of a batch is the watermark that the source wrote into the offset of that batch. Spark keeps
+offsets in its checkpoint before a batch begins, so every try of a batch reads the same time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fsspec
+from pyspark import SparkContext, TaskContext
+
+from penstock.errors import UsageError
+
+# Where a source's offset has its time. No topic can have this name.
+TIME: Final = "$time"
+WATERMARK: Final = "watermark"
+_CHECKPOINT: Final = "penstock.checkpoint"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_HEADER_LINES: Final = 2  # the version, and Spark's own metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The watermark at a batch and the one before it, in milliseconds since 1970; None: unknown."""
+
+    before_ms: int | None
+    now_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of one query."""
+
+    checkpoint: str
+    query_id: str
+    batch_id: int
+
+    def times(self) -> Times:
+        """What time it is, by the sources that know."""
+        before = watermark_at(self.checkpoint, self.batch_id - 1) if self.batch_id else None
+        return Times(before, watermark_at(self.checkpoint, self.batch_id))
+
+
+def announce(context: SparkContext, checkpoint: str) -> None:
+    """Let the tasks of queries started by this thread know their checkpoint."""
+    context.setLocalProperty(_CHECKPOINT, checkpoint)
+
+
+def query_id(context: SparkContext) -> str:
+    """The query whose batch the driver handles now."""
+    found: str = context.getLocalProperty(_QUERY_ID)
+    return found
+
+
+def current_batch() -> Batch:
+    """The batch that this task works for.
+
+    Raises:
+        UsageError: the task belongs to no query that write_stream started.
+    """
+    task = TaskContext.get()
+    found = {
+        name: None if task is None else task.getLocalProperty(name)
+        for name in (_CHECKPOINT, _QUERY_ID, _BATCH_ID)
+    }
+    checkpoint, query, batch = found.values()
+    if checkpoint is None or query is None or batch is None:
+        operation = "cannot keep state or time of a query"
+        cause = "the query was not started by penstock.spark.write_stream"
+        raise UsageError(operation, cause, "start it with write_stream")
+    return Batch(checkpoint, query, int(batch))
+
+
+def watermark_at(checkpoint: str, batch_id: int) -> int | None:
+    """The watermark that the sources wrote into the offsets of a batch: the smallest of them.
+
+    None if none of them has a time, or one does not know it yet.
+    """
+    with fsspec.open(f"{checkpoint}/offsets/{batch_id}", "rt", encoding="utf-8") as file:
+        lines = file.read().split("\n")[_HEADER_LINES:]
+    offsets: list[dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]
+    known = [offset[TIME][WATERMARK] for offset in offsets if TIME in offset]
+    return None if None in known else min(known, default=None)
