@@ -11,14 +11,16 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.log import NOW, Log
+from tests.support.log import DATA, NOW, Log
 
 from penstock.broker.producers import ProducerTable
-from penstock.broker.transaction import NO_PRODUCER, Producer
-from penstock.errors import PenstockError
+from penstock.broker.transaction import NO_PRODUCER, Producer, State
+from penstock.errors import DamagedLogError, PenstockError
+from penstock.limits import POSITIONS_SYNC_SECONDS
 from penstock.log.committed import Committed
 from penstock.log.partition import Partition
 from penstock.log.reading import read
+from penstock.memory_files import MemoryFiles
 from penstock.record.batch import TRANSACTIONAL_FLAG, parse
 from penstock.record.decode import decode
 from penstock.record.encode import NewRecord, encode
@@ -28,6 +30,7 @@ from penstock.testing.power_failure import Keep
 COUNT = 5
 NAME, GROUP = "transfer", "readers"
 TOPICS = ("a", "b", "c")
+CHECKSUM_AT = 17  # in a batch
 
 
 def is_commit(number: int) -> bool:
@@ -55,6 +58,7 @@ class History:
         producer = self.register(log)
         sequences = dict.fromkeys(TOPICS, 0)
         for number in range(COUNT):
+            log.clock.advance(POSITIONS_SYNC_SECONDS)  # so that ends become known
             places = {name: log.broker.topic(name).partition(0) for name in places_of(number)}
             answers: list[PenstockError | None] = []
             if not self.new_epochs:
@@ -215,3 +219,75 @@ def test_the_whole_history() -> None:
         history.play()
         assert history.ended == list(range(COUNT))
         history.check(files.after_crash(Keep.NOTHING, random.Random(1)))
+
+
+@pytest.mark.parametrize("new_epochs", [True, False], ids=["newer", "older"])
+def test_a_partition_that_is_damaged_for_a_while_gets_its_markers_when_it_is_whole(
+    new_epochs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.partition.CHECKPOINT_BATCHES", 1_000)  # all is looked at
+    damaged = ended_later = 0
+    for number in range(1, operations(new_epochs=new_epochs) + 1):
+        files = FaultyFiles(random.Random(number), crash_at=number)
+        history = History(files, new_epochs=new_epochs)
+        with pytest.raises(Crash):
+            history.play()
+        left = files.after_crash(Keep.NOTHING, random.Random(number))
+        if not flip(left):
+            continue
+        log = Log(left)
+        if not isinstance(log.broker.topic("b").partitions[0], DamagedLogError):
+            continue  # it was cut: nobody was told that it is there
+        damaged += 1
+        log.commit()
+        ended_later += end_open(history, log)
+        end_another(history, log)
+        log.restart(clean=True)
+        log.broker.close()
+        assert flip(left)
+        history.check(left)
+    assert damaged > COUNT
+    assert ended_later
+
+
+def flip(files: MemoryFiles) -> bool:
+    """Damage the first batch of a partition, or undo it."""
+    path = DATA / "topics" / "b-0" / f"{0:020d}.log"
+    if not files.exists(path) or not files.open(path).size():
+        return False
+    file = files.open(path)
+    byte = file.pread(1, CHECKSUM_AT)
+    file.pwrite([bytes([byte[0] ^ 0xFF])], CHECKSUM_AT)
+    return True
+
+
+def end_open(history: History, log: Log) -> bool:
+    """The client asks again for what it was not answered, if that is still open."""
+    transaction = log.broker.transactions.get(NAME)
+    left = history.asked[len(history.ended) :]
+    if transaction is None or transaction.state is not State.OPEN or not left:
+        return False
+    history.end(log, transaction.producer, left[0])
+    return True
+
+
+def end_another(history: History, log: Log) -> None:
+    """The id is used again, for a transaction that touches no partition."""
+    producer = history.register(log)
+    answers: list[object] = []
+    offset = {log.broker.topic("a").partition(0).identity: Committed(1, -1, "", NOW)}
+    log.broker.transactions.hold_offsets(
+        NAME, producer, "others", offset, answers.append, begins=True
+    )
+    log.commit_until(answers)
+    answers.clear()
+    log.broker.transactions.end(
+        NAME,
+        producer,
+        lambda error, _: answers.append(error),
+        commit=False,
+        new_epoch=history.new_epochs,
+    )
+    log.commit_until(answers)
+    assert answers == [None]
+    log.commit()

@@ -11,6 +11,7 @@ cdef class Broker:
     cdef dict _by_id
     cdef dict _metric_names
     cdef set _deleting
+    cdef set _damaged
     cdef long long _next_producer_id
     cdef long long _producer_ids_end
     cdef object _groups

@@ -66,6 +66,7 @@ class Broker:
         self._by_id: dict[UUID, Topic] = {}
         self._metric_names: dict[str, str] = {}
         self._deleting: set[str] = set()
+        self._damaged: set[PartitionId] = set()
         self._next_producer_id = store.catalog.next_producer_id
         self._producer_ids_end = self._next_producer_id
         self.appender = Appender(store.commit, store.space, clock)
@@ -83,6 +84,7 @@ class Broker:
             groups=self._groups,
             appender=self.appender,
             find=self._partition_of,
+            damaged=self._damaged,
             new_producer_id=self.new_producer_id,
         )
         self.appender.enlist = self._transactions.enlist
@@ -128,6 +130,7 @@ class Broker:
                 except DamagedLogError as error:
                     _log.error("%s", error)
                     partitions.append(error)
+                    self._damaged.add(PartitionId(entry.id, number))
             self._add(Topic(entry, config, partitions))
         self._skip_known_producers()
         self._groups.open(self._by_id, self._end_of)
@@ -227,6 +230,7 @@ class Broker:
         self._deleting.add(topic.name)
         del self._topics[topic.name]
         del self._by_id[topic.entry.id]
+        self._damaged -= {p for p in self._damaged if p.topic_id == topic.entry.id}
         del self._metric_names[metric_name(topic.name)]
         self._groups.topic_deleted(topic.name, topic.entry.id)
         _log.info("deleted topic %s", topic.name)

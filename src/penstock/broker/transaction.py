@@ -21,7 +21,7 @@ from penstock.broker.transaction_errors import (
     InvalidTransactionStateError,
 )
 from penstock.log.positions import PartitionId
-from penstock.log.transactions import Held
+from penstock.log.transactions import Decision, Held
 
 
 class State(Enum):
@@ -71,8 +71,8 @@ class Transaction:
         self.partitions: set[PartitionId] = set()
         self.held: Held = {}
         self.last: Ended | None = None
-        self.unmarked: set[PartitionId] = set()
-        """Where its last decision has not been carried out since the start of the broker."""
+        self.unmarked: dict[PartitionId, Decision] = {}
+        """Decisions that have not been carried out since the start of the broker, and where."""
         self.settled = True
         """Whether the markers of the last one are durable: until then it cannot be followed by another
         decision, which would take its place in the journal."""

@@ -15,12 +15,13 @@ It needs nothing that others do not have, except that it never times out and can
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from functools import partial
 
 from penstock.broker.appending import Appender
 from penstock.broker.groups import Groups
 from penstock.broker.journaling import Done, write
+from penstock.broker.owed_markers import END_UNKNOWN, decision_on, owed_to
 from penstock.broker.timers import CallLater
 from penstock.broker.transaction import (
     NO_PRODUCER,
@@ -69,6 +70,7 @@ class Transactions:
         groups: Groups,
         appender: Appender,
         find: FindPartition,
+        damaged: Set[PartitionId],
         new_producer_id: Callable[[], int],
     ) -> None:
         self._journal = store.offsets
@@ -79,6 +81,7 @@ class Transactions:
         self._groups = groups
         self._appender = appender
         self._find = find
+        self._damaged = damaged
         self._new_producer_id = new_producer_id
         self._by_name: dict[str, Transaction] = {}
         self._by_producer: dict[int, Transaction] = {}
@@ -119,11 +122,9 @@ class Transactions:
         """A transaction is open in a partition: decided, going on, or nobody's."""
         identity = partition.identity
         for name, record in self._journal.transactions.items():
-            decision = record.decision
-            if decision is None or decision.producer_id != producer.id:
-                continue
-            if start < decision.ends.get(identity, 0):
-                self._by_name[name].unmarked.add(identity)
+            decision = decision_on(record, identity, producer.id, start)
+            if decision is not None:
+                self._by_name[name].unmarked[identity] = decision
                 self._mark_rest(self._by_name[name], decision)
                 return
         transaction = self._by_producer.get(producer.id)
@@ -138,26 +139,25 @@ class Transactions:
         self._abort_nobodys(partition, producer)
 
     def _abort_nobodys(self, partition: Partition, producer: Producer) -> None:
-        marked = self._mark(partition, producer.id, producer.epoch, commit=False)
-        if not marked and partition.offline is None:
+        abort = Decision(False, producer.id, producer.epoch, producer.epoch, {})
+        if not self._mark(partition, abort) and partition.offline is None:
             self._call_later(_RETRY_SECONDS, partial(self._abort_nobodys, partition, producer))
 
     def _mark_rest(self, transaction: Transaction, decision: Decision) -> None:
         """Carry out a decision where its markers were missing at the start, as often as it takes."""
         transaction.settled = False
-        for identity in list(transaction.unmarked):
+        for identity, made in list(transaction.unmarked.items()):
             partition = self._find(identity)
-            marker = decision.producer_id, decision.epoch
-            if partition is None or self._mark(partition, *marker, commit=decision.commit):
-                transaction.unmarked.discard(identity)
+            if partition is None or self._mark(partition, made):
+                del transaction.unmarked[identity]
             elif partition.offline is None:
                 self._call_later(_RETRY_SECONDS, partial(self._mark_rest, transaction, decision))
                 return
         self._wait_for_markers(transaction, decision)
 
-    def _mark(self, partition: Partition, producer_id: int, epoch: int, *, commit: bool) -> bool:
+    def _mark(self, partition: Partition, decision: Decision) -> bool:
         try:
-            self._appender.append_marker(partition, producer_id, epoch, commit=commit)
+            self._appender.append_marker(partition, *decision[1:3], commit=decision.commit)
         except StorageError as error:
             _log.error("%s: the end of a transaction could not be written: %s", partition, error)
             return False
@@ -514,11 +514,12 @@ class Transactions:
         transaction.state = State.DECIDING
         transaction.committing = commit
         transaction.alarm.cancel()
-        found = {p.identity: p for i in transaction.partitions if (p := self._find(i)) is not None}
-        ends = {identity: partition.end_offset for identity, partition in found.items()}
+        found = (p for i in transaction.partitions if (p := self._find(i)) is not None)
+        ends = dict.fromkeys(self._damaged, END_UNKNOWN) | {p.identity: p.end_offset for p in found}
+        owed = owed_to(self._damaged, self._journal.transactions.get(transaction.name))
         decision = Decision(commit, marker.id, marker.epoch, transaction.producer.epoch, ends)
         transaction.used_ms = self._clock.wall_ms()
-        line = journal_of.decided(transaction.name, decision, *following, transaction.used_ms)
+        line = journal_of.decided(transaction.name, decision, *following, transaction.used_ms, owed)
 
         def settle(error: PenstockError | None) -> None:
             if error is not None:
@@ -555,8 +556,7 @@ class Transactions:
         """Write the markers, as often as it takes; the producer can go on when all are written."""
         for identity in list(left):
             partition = self._find(identity)  # None if the topic was deleted meanwhile
-            marker = decision.producer_id, decision.epoch
-            if partition is None or self._mark(partition, *marker, commit=decision.commit):
+            if partition is None or self._mark(partition, decision):
                 left.discard(identity)
         if left:
             retry = partial(self._mark_all, transaction, decision, left, done)
@@ -587,11 +587,11 @@ class Transactions:
     # -- now and then
 
     def expire(self) -> None:
-        """Forget ids that have not been used for a week."""
+        """Forget ids that have not been used for a week, unless a damaged partition may need them."""
         horizon = self._clock.wall_ms() - TRANSACTION_ID_EXPIRY_MS
         for transaction in list(self._by_name.values()):
             idle = transaction.state is State.EMPTY and transaction.settled
-            if idle and transaction.used_ms < horizon:
+            if idle and not self._damaged and transaction.used_ms < horizon:
                 del self._by_name[transaction.name]
                 del self._by_producer[transaction.producer.id]
                 self._write(journal_of.expired(transaction.name), lambda _: None)

@@ -9,16 +9,19 @@ Lines, each of which changes what those before it said of the transactional id:
     {"transaction": T, "group": G, "type": K, "time": MS, "offsets": [...]}     it would commit these
     {"transaction": T, "commit": BOOL, "marker": [P, E], "ended": E, "producer": P, "epoch": E,
      "ends": [[TOPIC_ID, PARTITION, END]...], "time": MS}                       it ended; P, E are next
+    {..., "owed": [[TOPIC_ID, PARTITION, END, COMMIT, P, E]...]}                and earlier ones did
     {"transaction": T, "expired": true}                                         nothing is kept of it
 
 A decision names the end that each partition had then: a transaction of that producer that is open in the
-log below it is the one that was decided, and lacks its marker; one above it came later. "kept" is who
-wrote the records of a transaction that was taken over to be ended. A timeout of 2^31-1 stands for none.
+log below it is the one that was decided, and lacks its marker; one above it came later. A partition that
+is damaged then has the end 2^63-1, and "owed" are earlier decisions on such partitions, which may lack
+their markers, too. "kept" is who wrote the records of a transaction that was taken over to be ended. A
+timeout of 2^31-1 stands for none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -57,6 +60,8 @@ class TransactionRecord:
     enlisted: set[PartitionId] = field(default_factory=set)
     held: Held = field(default_factory=dict)
     decision: Decision | None = None
+    owed: dict[PartitionId, Decision] = field(default_factory=dict)
+    """Earlier decisions on partitions that were damaged at the last one."""
     taken_over: bool = True
     """Whether a producer has registered since the decision."""
 
@@ -97,10 +102,15 @@ def held(
 
 
 def decided(
-    name: str, decision: Decision, producer_id: int, epoch: int, now: int
+    name: str,
+    decision: Decision,
+    producer_id: int,
+    epoch: int,
+    now: int,
+    owed: Mapping[PartitionId, Decision],
 ) -> dict[str, Any]:
     """A transaction has ended; its producer goes on with this id and epoch."""
-    return {
+    line: dict[str, Any] = {
         "transaction": name,
         "commit": decision.commit,
         "marker": [decision.producer_id, decision.epoch],
@@ -110,6 +120,11 @@ def decided(
         "epoch": epoch,
         "time": now,
     }
+    earlier = [
+        [str(p.topic_id), p.partition, d.ends[p], d.commit, d.producer_id, d.epoch]
+        for p, d in owed.items()
+    ]
+    return line | {"owed": earlier} if earlier else line
 
 
 def expired(name: str) -> dict[str, Any]:
@@ -144,6 +159,7 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
     record.decision = Decision(
         bool(fields["commit"]), int(producer_id), int(epoch), int(fields["ended"]), ends
     )
+    record.owed = _owed(fields.get("owed", ()))
     record.taken_over = False
     committed = record.held if record.decision.commit else {}
     record.open, record.enlisted, record.held = False, set(), {}
@@ -151,12 +167,22 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
     return committed
 
 
+def _owed(lines: Iterable[Any]) -> dict[PartitionId, Decision]:
+    owed: dict[PartitionId, Decision] = {}
+    for topic_id, number, end, commit, producer_id, epoch in lines:
+        identity = PartitionId(UUID(topic_id), int(number))
+        owed[identity] = Decision(
+            bool(commit), int(producer_id), int(epoch), int(epoch), {identity: int(end)}
+        )
+    return owed
+
+
 def live(name: str, record: TransactionRecord) -> Iterator[dict[str, Any]]:
     """The lines that still count, for a rewritten journal."""
     identity = (record.producer_id, record.epoch)
     lines = [registered(name, *identity, record.timeout_ms, record.used_ms, record.kept)]
     if record.decision is not None:
-        line = decided(name, record.decision, *identity, record.used_ms)
+        line = decided(name, record.decision, *identity, record.used_ms, record.owed)
         lines.insert(0 if record.taken_over else 1, line)
     yield from lines
     if record.open:

@@ -1,0 +1,44 @@
+"""Decisions of transactions whose markers a damaged partition may still lack.
+
+A partition that is damaged at a start is out of service until it is repaired, and nobody can say which
+transactions are open in it. Transactional ids go on meanwhile, so each of their decisions names every
+damaged partition, and carries along what earlier ones owe to it: what was acknowledged as committed is
+committed after the repair, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Final
+
+from penstock.log.positions import PartitionId
+from penstock.log.transactions import Decision, TransactionRecord
+
+END_UNKNOWN: Final = 2**63 - 1
+"""The end of a partition that is damaged: whatever its producer has open there was decided."""
+
+
+def owed_to(
+    damaged: Set[PartitionId], record: TransactionRecord | None
+) -> dict[PartitionId, Decision]:
+    """What the decisions so far owe to partitions that are damaged now."""
+    if record is None or not damaged:
+        return {}
+    found = {identity: record.owed[identity] for identity in damaged & record.owed.keys()}
+    if record.decision is not None:
+        # What is owed already is older, and counts: a damaged partition gets no second transaction.
+        for identity in damaged & record.decision.ends.keys() - found.keys():
+            found[identity] = record.decision
+    return found
+
+
+def decision_on(
+    record: TransactionRecord, identity: PartitionId, producer_id: int, start: int
+) -> Decision | None:
+    """How the transaction was decided that a producer has open in a partition, if it was."""
+    for decision in (record.owed.get(identity), record.decision):
+        if decision is None or decision.producer_id != producer_id:
+            continue
+        if start < decision.ends.get(identity, 0):
+            return decision
+    return None
