@@ -3,14 +3,14 @@
 Without a schema these are the columns of Spark's own Kafka source. With one, the fields of the values
 are, beside what it names of the record itself: `_key`, `_value`, `_topic`, `_partition`, `_offset`,
 `_timestamp`, `_error`. A value that does not fit the schema is a row with nothing but these, if there
-is an `_error` to say so, and otherwise an error; it is never dropped.
+is an `_error` to say so; it is also reported to whoever reads, or an error. It is never dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -28,12 +28,16 @@ from pyspark.sql.types import (
 
 from penstock.client.batches import OpenBatch
 from penstock.client.cluster import Place
+from penstock.client.schemas import Registry
 from penstock.errors import PenstockError, UsageError
 from penstock.record.batch import APPEND_TIME_FLAG
 from penstock.record.columns import ByteColumn, Columns
 from penstock.record.decode import records_of
-from penstock.spark.json_values import JsonValues, Malformed
-from penstock.spark.options import READ, SourceOptions, ValueFormat
+from penstock.spark.avro_schema import struct_of
+from penstock.spark.avro_values import AvroValues, reader_schema
+from penstock.spark.decoded import Decoded, Malformed
+from penstock.spark.json_values import JsonValues
+from penstock.spark.options import READ, Fate, SourceOptions, ValueFormat
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -68,6 +72,35 @@ class MalformedRecordError(PenstockError):
     """A value that does not fit the schema, and nowhere to put it."""
 
 
+class BadRecord(NamedTuple):
+    """A record whose value does not fit the schema."""
+
+    offset: int
+    reason: str
+
+
+class Made(NamedTuple):
+    """Rows, and what is wrong with some of their records."""
+
+    rows: pa.RecordBatch
+    malformed: list[BadRecord]
+
+
+def own_schema(options: SourceOptions) -> StructType:
+    """The columns where the user gives none.
+
+    Raises:
+        UsageError: nothing says what they are.
+    """
+    if options.value_format is not ValueFormat.AVRO:
+        return raw_schema(headers=options.headers)
+    reader = reader_schema(options)
+    if reader is None:
+        cause = "there is no schema of columns, and none that all values are read as"
+        raise UsageError(READ, cause, "give a schema, or set valueSchema")
+    return struct_of(reader)
+
+
 def raw_schema(*, headers: bool) -> StructType:
     """The columns of Spark's own Kafka source."""
     fields = [StructField(name, kind) for name, kind in _RAW]
@@ -81,6 +114,11 @@ class RowPlan:
     schema: StructType
     raw: bool
     headers: bool
+    malformed: Fate
+    registry: Registry | None
+    avro: Any
+    """The schema that Avro values are read as; None: as they were written."""
+    is_avro: bool
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowPlan:
@@ -96,31 +134,41 @@ class RowPlan:
         if raw and schema != plain:
             cause = "valueFormat is raw, but there is a schema"
             raise UsageError(READ, cause, "set valueFormat to json, or leave the schema out")
+        is_avro = options.value_format is ValueFormat.AVRO
         if not raw:
             _check_about(schema)
+        if not raw and not is_avro:
             JsonValues(_value_fields(schema))  # says now what it cannot do
-        return cls(schema, raw, options.headers)
+        return cls(
+            schema=schema,
+            raw=raw,
+            headers=options.headers,
+            malformed=_fate(options, schema, raw),
+            registry=options.registry,
+            avro=reader_schema(options) if is_avro else None,
+            is_avro=is_avro,
+        )
 
     def record_batch(
         self, place: Place, batches: Sequence[OpenBatch], start: int, end: int
-    ) -> pa.RecordBatch:
+    ) -> Made:
         """The rows of some batches, of the offsets from start up to, but not including, end.
 
         Raises:
-            MalformedRecordError: a value does not fit the schema, which has no place for that.
+            MalformedRecordError: a value does not fit the schema, and the user wants to stop then.
         """
         rows = sum(batch.header.record_count for batch in batches)
         size = sum(len(batch.records) for batch in batches)
-        columns = Columns(rows, size, lines=not self.raw)
+        columns = Columns(rows, size, lines=not self.raw and not self.is_avro)
         kinds: list[tuple[int, int]] = []
         for header, records in batches:
             before = columns.rows
             columns.add(header, records, start, end)
             kinds.append((columns.rows - before, int(bool(header.attributes & APPEND_TIME_FLAG))))
         if self.raw:
-            return self._raw(place, columns, kinds, batches, (start, end))
+            return Made(self._raw(place, columns, kinds, batches, (start, end)), [])
         exact = columns
-        if _VALUE in self.schema.fieldNames():
+        if not self.is_avro and _VALUE in self.schema.fieldNames():
             # In lines of text there are no breaks any more, and a null is an empty object.
             exact = Columns(rows, size, lines=False)
             for header, records in batches:
@@ -143,21 +191,32 @@ class RowPlan:
             found.append(_headers(batches, *within))
         return pa.RecordBatch.from_arrays(found, names=self.schema.fieldNames())
 
-    def _typed(self, place: Place, columns: Columns, exact: Columns) -> pa.RecordBatch:
-        values = columns.values
-        decoded = JsonValues(_value_fields(self.schema)).decode(
+    def _decoded(self, columns: Columns) -> Decoded:
+        fields, values = _value_fields(self.schema), columns.values
+        if self.is_avro:
+            bare = _bytes(values, columns.rows).to_pylist()
+            return AvroValues(fields, self.registry, self.avro).decode(bare)
+        return JsonValues(fields).decode(
             memoryview(values.data)[: values.used], memoryview(values.ends).cast("i"), columns.rows
         )
+
+    def _typed(self, place: Place, columns: Columns, exact: Columns) -> Made:
+        decoded = self._decoded(columns)
         about = _About(place, columns, exact, decoded.malformed)
-        if decoded.malformed and ERROR not in self.schema.fieldNames():
-            raise _nowhere(place, about.offset_of(decoded.malformed[0].row), decoded.malformed[0])
+        bad = [BadRecord(about.offset_of(one.row), one.reason) for one in decoded.malformed]
+        if bad and self.malformed is Fate.FAIL:
+            raise _nowhere(place, bad[0])
         found = [
             about.make(field.name, pa_type(field.dataType))
             if field.name in _ABOUT
             else decoded.columns[field.name]
             for field in self.schema
         ]
-        return pa.RecordBatch.from_arrays(found, names=self.schema.fieldNames())
+        rows = pa.RecordBatch.from_arrays(found, names=self.schema.fieldNames())
+        if bad and ERROR not in self.schema.fieldNames():
+            wrong = {one.row for one in decoded.malformed}
+            rows = rows.take(pa.array([row for row in range(columns.rows) if row not in wrong]))
+        return Made(rows, bad)
 
 
 class _About:
@@ -251,9 +310,24 @@ def _headers(batches: Sequence[OpenBatch], start: int, end: int) -> pa.Array:
     return pa.array(found, _HEADERS)
 
 
-def _nowhere(place: Place, offset: int, malformed: Malformed) -> MalformedRecordError:
+def _fate(options: SourceOptions, schema: StructType, raw: bool) -> Fate:
+    named = ERROR in schema.fieldNames()
+    chosen = options.malformed
+    if chosen is None:
+        return Fate.COLUMN if named else Fate.FAIL
+    if raw:
+        cause = f"malformed is {chosen.value}, but every value is taken as it is"
+        raise UsageError(READ, cause, "give a schema, or leave malformed out")
+    if chosen is Fate.COLUMN and not named:
+        cause = f"malformed is column, but the schema has no {ERROR}"
+        raise UsageError(READ, cause, f"add the column {ERROR} STRING to the schema")
+    return chosen
+
+
+def _nowhere(place: Place, malformed: BadRecord) -> MalformedRecordError:
     return MalformedRecordError(
         f"cannot read {place}",
-        f"the value at offset {offset} does not fit the schema: {malformed.reason}",
-        f"to get such records as rows, add the column {ERROR} STRING to the schema",
+        f"the value at offset {malformed.offset} does not fit the schema: {malformed.reason}",
+        f"to get such records as rows, add the column {ERROR} STRING to the schema; "
+        "to get them as records, set malformed to topic:NAME",
     )
