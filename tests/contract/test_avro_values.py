@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -17,8 +18,7 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 
 from penstock.client.schemas import Registry
 from penstock.errors import NotFoundError, UnavailableError, UsageError
-from penstock.spark.avro_schema import struct_of
-from penstock.spark.avro_values import AvroValues, parse_schema, reader_schema
+from penstock.spark.coded_values import CodedValues
 from penstock.spark.decoded import Decoded
 from penstock.spark.options import SourceOptions, parse_options
 from penstock.testing import RunningBroker, broker
@@ -78,11 +78,18 @@ def options(running: RunningBroker, topic: str, **more: str) -> SourceOptions:
     return parse_options({"valueFormat": "avro", **url, **given}, streaming=True)
 
 
-def decode(chosen: SourceOptions, values: list[bytes | None], **columns: DataType) -> Decoded:
-    reader = reader_schema(chosen)
+def decode(chosen: SourceOptions, values: Sequence[bytes | None], **columns: DataType) -> Decoded:
+    coded = coded_values(chosen)
     declared = [StructField(name, kind) for name, kind in columns.items()]
-    fields = declared or struct_of(reader)
-    return AvroValues(list(fields), chosen.registry, reader).decode(values)
+    return coded.decoder(declared or list(coded.columns()))(values)
+
+
+def coded_values(chosen: SourceOptions) -> CodedValues:
+    """As they arrive in a task."""
+    found = CodedValues.of(chosen)
+    assert found is not None
+    sent: CodedValues = pickle.loads(pickle.dumps(found))
+    return sent
 
 
 def test_every_type(running: RunningBroker) -> None:
@@ -90,7 +97,7 @@ def test_every_type(running: RunningBroker) -> None:
     row = {name: value for name, (_, value) in ALL.items()}
     value = written(running, "types", schema, row)
     chosen = options(running, "types")
-    assert struct_of(reader_schema(chosen)).simpleString() == (
+    assert coded_values(chosen).columns().simpleString() == (
         "struct<flag:boolean,small:int,large:bigint,half:double,raw:binary,text:string,none:string,"
         "kind:string,at:timestamp,exactly:timestamp,day:date,price:decimal(9,2),id:string,"
         "tags:array<string>,counts:map<string,int>,inner:struct<n:string>>"
@@ -166,9 +173,9 @@ def test_without_a_registry_values_are_bare(running: RunningBroker) -> None:
     chosen = options(running, "bare", schemaRegistryUrl="", valueSchema=schema)
     assert decode(chosen, [bare]).columns["old"].to_pylist() == [1]
     with pytest.raises(UsageError, match="set schemaRegistryUrl or valueSchema"):
-        reader_schema(options(running, "bare", schemaRegistryUrl=""))
-    with pytest.raises(UsageError, match="valueSchema is no Avro schema"):
-        parse_schema("{")
+        coded_values(options(running, "bare", schemaRegistryUrl=""))
+    with pytest.raises(UsageError, match="the schema of the values is none of Avro"):
+        coded_values(options(running, "bare", valueSchema="{"))
 
 
 def test_a_registry_that_is_down_is_said_and_one_that_was_asked_is_not_needed(
@@ -181,10 +188,9 @@ def test_a_registry_that_is_down_is_said_and_one_that_was_asked_is_not_needed(
     assert "hunter2" not in str(error.value) + repr(Registry("http://h", "alice:hunter2"))
     with broker(http=True) as short:
         value = written(short, "kept", schema_of({"user": "string"}), {"user": "a"})
-        chosen = options(short, "kept")
-        reader = reader_schema(chosen)
+        coded = coded_values(options(short, "kept"))
+        decode_them = coded.decoder(list(coded.columns()))
         with pytest.raises(NotFoundError):
             Registry(short.http or "").latest("nothing")
-        avro = AvroValues(list(struct_of(reader)), chosen.registry, reader)
-        avro.decode([value])
-    assert avro.decode([value, value]).columns["user"].to_pylist() == ["a", "a"]
+        decode_them([value])
+    assert decode_them([value, value]).columns["user"].to_pylist() == ["a", "a"]

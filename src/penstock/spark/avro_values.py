@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField
 from penstock.client.schemas import Registry, Schema
 from penstock.errors import NotFoundError, UsageError
 from penstock.spark.decoded import Decoded, Malformed, columns_of
-from penstock.spark.options import READ, SourceOptions
+from penstock.spark.options import READ
 
 _PREFIX: Final = Struct(">bI")
 _REASON_LENGTH_MAX: Final = 300
@@ -96,45 +96,22 @@ def _parsed(registry: Registry, number: int) -> Any:
     return parse_registered(found)
 
 
-def reader_schema(options: SourceOptions) -> Any:
-    """What values are read as: the user's schema, or the newest of the one topic; None: as written.
-
-    Raises:
-        UsageError: the schema cannot be read, or nothing says what values are.
-        UnavailableError: the registry does not answer.
-    """
-    if options.value_schema:
-        return parse_schema(options.value_schema)
-    if options.registry is None:
-        cause = "nothing says what the Avro values are"
-        raise UsageError(READ, cause, "set schemaRegistryUrl or valueSchema")
-    if len(options.topics) != 1:
-        return None
-    try:
-        return parse_registered(options.registry.latest(f"{options.topics[0]}-value"))
-    except NotFoundError:
-        return None  # it is named by another rule than that of the topic
-
-
+@functools.lru_cache(maxsize=1000)
 def parse_registered(schema: Schema) -> Any:
-    """A schema of a registry as fastavro wants it, with what it refers to."""
-    named: dict[str, Any] = {}
-    for _, text in schema.references:
-        fastavro.parse_schema(json.loads(text), named_schemas=named)
-    return fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
-
-
-def parse_schema(text: str) -> Any:
-    """A schema of the user's as fastavro wants it.
+    """A schema as fastavro wants it, with what it refers to.
 
     Raises:
         UsageError: it cannot be read, or is not of records.
     """
+    named: dict[str, Any] = {}
     try:
-        parsed = fastavro.parse_schema(json.loads(text))
-    except (ValueError, KeyError, fastavro.schema.SchemaParseException) as error:
-        cause = f"valueSchema is no Avro schema: {error!r}"
+        for _, text in schema.references:
+            fastavro.parse_schema(json.loads(text), named_schemas=named)
+        parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
+    except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+        cause = f"the schema of the values is none of Avro: {error!r}"
         raise UsageError(READ, cause, "write it in JSON, as in a file .avsc") from error
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise UsageError(READ, "valueSchema is not of a record", "name the record that values are")
+        cause = "the Avro schema is not of a record"
+        raise UsageError(READ, cause, "set valueSchema to the record that values are")
     return parsed

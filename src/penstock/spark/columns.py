@@ -28,13 +28,11 @@ from pyspark.sql.types import (
 
 from penstock.client.batches import OpenBatch
 from penstock.client.cluster import Place
-from penstock.client.schemas import Registry
 from penstock.errors import PenstockError, UsageError
 from penstock.record.batch import APPEND_TIME_FLAG
 from penstock.record.columns import ByteColumn, Columns
 from penstock.record.decode import records_of
-from penstock.spark.avro_schema import struct_of
-from penstock.spark.avro_values import AvroValues, reader_schema
+from penstock.spark.coded_values import CodedValues
 from penstock.spark.decoded import Decoded, Malformed
 from penstock.spark.json_values import JsonValues
 from penstock.spark.options import READ, Fate, SourceOptions, ValueFormat
@@ -92,13 +90,8 @@ def own_schema(options: SourceOptions) -> StructType:
     Raises:
         UsageError: nothing says what they are.
     """
-    if options.value_format is not ValueFormat.AVRO:
-        return raw_schema(headers=options.headers)
-    reader = reader_schema(options)
-    if reader is None:
-        cause = "there is no schema of columns, and none that all values are read as"
-        raise UsageError(READ, cause, "give a schema, or set valueSchema")
-    return struct_of(reader)
+    coded = CodedValues.of(options)
+    return raw_schema(headers=options.headers) if coded is None else coded.columns()
 
 
 def raw_schema(*, headers: bool) -> StructType:
@@ -115,10 +108,8 @@ class RowPlan:
     raw: bool
     headers: bool
     malformed: Fate
-    registry: Registry | None
-    avro: Any
-    """The schema that Avro values are read as; None: as they were written."""
-    is_avro: bool
+    coded: CodedValues | None
+    """None: values are JSON, or taken as they are."""
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowPlan:
@@ -134,19 +125,17 @@ class RowPlan:
         if raw and schema != plain:
             cause = "valueFormat is raw, but there is a schema"
             raise UsageError(READ, cause, "set valueFormat to json, or leave the schema out")
-        is_avro = options.value_format is ValueFormat.AVRO
+        coded = CodedValues.of(options)
         if not raw:
             _check_about(schema)
-        if not raw and not is_avro:
+        if not raw and coded is None:
             JsonValues(_value_fields(schema))  # says now what it cannot do
         return cls(
             schema=schema,
             raw=raw,
             headers=options.headers,
             malformed=_fate(options, schema, raw),
-            registry=options.registry,
-            avro=reader_schema(options) if is_avro else None,
-            is_avro=is_avro,
+            coded=coded,
         )
 
     def record_batch(
@@ -159,7 +148,7 @@ class RowPlan:
         """
         rows = sum(batch.header.record_count for batch in batches)
         size = sum(len(batch.records) for batch in batches)
-        columns = Columns(rows, size, lines=not self.raw and not self.is_avro)
+        columns = Columns(rows, size, lines=not self.raw and self.coded is None)
         kinds: list[tuple[int, int]] = []
         for header, records in batches:
             before = columns.rows
@@ -168,7 +157,7 @@ class RowPlan:
         if self.raw:
             return Made(self._raw(place, columns, kinds, batches, (start, end)), [])
         exact = columns
-        if not self.is_avro and _VALUE in self.schema.fieldNames():
+        if self.coded is None and _VALUE in self.schema.fieldNames():
             # In lines of text there are no breaks any more, and a null is an empty object.
             exact = Columns(rows, size, lines=False)
             for header, records in batches:
@@ -193,9 +182,8 @@ class RowPlan:
 
     def _decoded(self, columns: Columns) -> Decoded:
         fields, values = _value_fields(self.schema), columns.values
-        if self.is_avro:
-            bare = _bytes(values, columns.rows).to_pylist()
-            return AvroValues(fields, self.registry, self.avro).decode(bare)
+        if self.coded is not None:
+            return self.coded.decoder(fields)(_bytes(values, columns.rows).to_pylist())
         return JsonValues(fields).decode(
             memoryview(values.data)[: values.used], memoryview(values.ends).cast("i"), columns.rows
         )

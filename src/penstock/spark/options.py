@@ -35,6 +35,7 @@ _NAMES: Final = (
     "valueFormat",
     "malformed",
     "valueSchema",
+    "valueMessage",
     "schemaRegistryUrl",
     "schemaRegistryUserInfo",
     *(f"kafka.{name}" for name in SECURITY_NAMES),
@@ -49,6 +50,7 @@ class ValueFormat(Enum):
     RAW = "raw"
     JSON = "json"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
 
 
 class Fate(Enum):
@@ -95,7 +97,9 @@ class SourceOptions:
     dead_letters: str
     """The topic for what is malformed, or nothing."""
     value_schema: str
-    """Of Avro, as the user gave it, or nothing."""
+    """Of Avro or Protobuf, as the user gave it, or nothing."""
+    value_message: str
+    """Of the Protobuf schema; nothing: the first."""
     registry: Registry | None
 
 
@@ -140,6 +144,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         malformed=malformed,
         dead_letters=dead_letters,
         value_schema=options.text("valueSchema", ""),
+        value_message=options.text("valueMessage", ""),
         registry=options.registry(),
     )
 

@@ -1,4 +1,4 @@
-"""Avro values in Spark: the columns of the registry's schema, with malformed ones beside them."""
+"""Avro and Protobuf in Spark: the columns of the registry's schema, malformed values beside them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException
@@ -72,3 +72,16 @@ def test_a_stream_of_chosen_columns(
     (bad,) = [row for row in rows if row._error is not None]
     assert (bytes(bad._value), bad._offset, bad.user) == (b"nonsense", 50, None)
     assert query.lastProgress["observedMetrics"]["malformed orders"].records == 1
+
+
+def test_protobuf(spark: SparkSession, orders: RunningBroker) -> None:
+    text = 'syntax = "proto3"; message Sale { string user = 1; int64 amount = 2; }'
+    with SchemaRegistryClient({"url": orders.http}) as client:
+        number = client.register_schema("sales-value", Schema(text, "PROTOBUF"))
+    producer = Producer({"bootstrap.servers": orders.bootstrap})
+    # A zero, the id, the first message; field 1 is "ab" and field 2 is 7.
+    producer.produce("sales", b"\0" + number.to_bytes(4) + b"\0" + b"\x0a\x02ab\x10\x07")
+    producer.flush()
+    options = {"valueFormat": "protobuf", "schemaRegistryUrl": orders.http}
+    frame = read(spark, orders.bootstrap, "sales", **options)
+    assert [tuple(row) for row in frame.collect()] == [("ab", 7)]
