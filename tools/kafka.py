@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -222,25 +222,32 @@ def java_tool(
 
 @contextlib.contextmanager
 def running_kafka(
-    folder: Path, *, overrides: dict[str, str] | None = None
+    folder: Path,
+    *,
+    overrides: dict[str, str] | None = None,
+    listeners: dict[str, int] | None = None,
+    formatting: Sequence[str] = (),
 ) -> Iterator[KafkaProcess]:
     """A Kafka with its data in folder, formatted on first use; it ends with the block, always.
 
     Args:
         folder: Where data, configuration and log go; a second run continues with the same data.
         overrides: Broker settings in Kafka's names, such as message.max.bytes.
+        listeners: Ports of more listeners on loopback, each named as its security protocol.
+        formatting: Arguments of the tool that formats the folder, such as passwords to begin with.
     """
     jars = class_path()
     folder.mkdir(parents=True, exist_ok=True)
     port, controller_port = free_ports(2)
     config = folder / "server.properties"
     log = folder / "kafka.log"
-    settings = _settings(folder, port, controller_port) | (overrides or {})
+    settings = _settings(folder, port, controller_port, listeners or {}) | (overrides or {})
     config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     cluster_id = _cluster_id(folder)
     java_tool(
         "kafka.tools.StorageTool",
         *("format", "--ignore-formatted", "-t", cluster_id, "-c", str(config)),
+        *formatting,
     )
     command = ["java", *_BROKER_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command += ["-cp", jars, "kafka.Kafka", str(config)]
@@ -262,15 +269,19 @@ def running_kafka(
             end_process(process)
 
 
-def _settings(folder: Path, port: int, controller_port: int) -> dict[str, str]:
+def _settings(
+    folder: Path, port: int, controller_port: int, more: dict[str, int]
+) -> dict[str, str]:
     """One node on loopback; everything that is not about being one node stays Kafka's default."""
+    ports = {"PLAINTEXT": port, "CONTROLLER": controller_port, **more}
+    kinds = {name: name for name in ports} | {"CONTROLLER": "PLAINTEXT"}
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": ",".join(f"{name}://127.0.0.1:{number}" for name, number in ports.items()),
+        "listener.security.protocol.map": ",".join(f"{a}:{b}" for a, b in kinds.items()),
         "log.dirs": str(folder / "data"),
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",

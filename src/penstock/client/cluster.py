@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.client.connection import error_of_code, library, parse_bootstrap
 from penstock.client.link import Link
+from penstock.client.produce_request import PRODUCE, produce_request
+from penstock.client.security import OPEN, Security
 from penstock.config import Address
 from penstock.errors import NotFoundError, PenstockError, UnavailableError
 
@@ -28,6 +30,8 @@ _UNKNOWN_TOPIC = 3
 # Leader not available, not the leader, replica not available, coordinator or broker starting,
 # fenced or unknown leader epoch, listener not found, storage error.
 _PASSING: Final = frozenset({5, 6, 9, 15, 56, 72, 74, 76})
+# Timed out; too few replicas, before or after it was written.
+_NOT_WRITTEN_YET: Final = frozenset({7, 19, 20})
 _RETRY_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 0.1
 _ALL_TOPICS: Final = None
@@ -66,9 +70,13 @@ class Cluster:
         bootstrap: addresses, HOST:PORT, separated by commas.
         operation: what it is needed for, for the errors.
         committed: whether transactions that did not commit are left out.
+        security: TLS and who asks.
     """
 
-    def __init__(self, bootstrap: str, operation: str, *, committed: bool) -> None:
+    def __init__(
+        self, bootstrap: str, operation: str, *, committed: bool, security: Security = OPEN
+    ) -> None:
+        self._security = security
         self._bootstrap = parse_bootstrap(bootstrap)
         self._operation = operation
         self._committed = committed
@@ -122,6 +130,13 @@ class Cluster:
             OutOfRangeError: the offset is not in the log.
         """
         return self._patiently(lambda: self._fetch(place, offset, bytes_max, wait_ms))
+
+    def append(self, place: Place, batch: bytes) -> None:
+        """Append a batch outside of any transaction, and once more if no answer comes.
+
+        So it is there when this returns, and may be there twice.
+        """
+        self._patiently(lambda: self._append(place, batch))
 
     # -- requests of others
 
@@ -253,6 +268,13 @@ class Cluster:
             rack_id="",
         )
 
+    def _append(self, place: Place, batch: bytes) -> None:
+        answer = self.ask_leader(place, produce_request(place, batch, None), PRODUCE)
+        ((one,),) = (topic.partition_responses for topic in answer.responses)
+        if one.error_code in _NOT_WRITTEN_YET:
+            raise UnavailableError(self._operation, f"{place} took no batch ({one.error_code})")
+        self._check(one.error_code, str(place))
+
     # -- whom to ask
 
     def _patiently(self, attempt: Callable[[], _T]) -> _T:
@@ -285,7 +307,7 @@ class Cluster:
 
     def _link(self, address: Address) -> Link:
         if address not in self._links:
-            self._links[address] = Link(address, self._operation)
+            self._links[address] = Link(address, self._operation, self._security)
         return self._links[address]
 
     def _anyone(self) -> Link:

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
+from penstock.client.security import OPEN, Security
 from penstock.config import KAFKA_PORT, Address
 from penstock.errors import (
     ConflictError,
@@ -170,7 +171,7 @@ def connect(client: str, bootstrap: str, operation: str, **settings: Any) -> Any
             cause = (
                 f"{bootstrap} gave no answer that a client could use in {CONNECT_SECONDS_MAX:g} s"
             )
-            remedy = "check that it is a Kafka broker, without TLS or passwords"
+            remedy = "check that it is a Kafka broker, and whether it wants TLS or a password"
             raise UnavailableError(operation, cause, remedy) from error
 
 
@@ -186,7 +187,7 @@ def _without_auto_create(**settings: Any) -> Any:
 
 
 @contextlib.contextmanager
-def admin(bootstrap: str, operation: str) -> Iterator[Any]:
+def admin(bootstrap: str, operation: str, security: Security = OPEN) -> Iterator[Any]:
     """A connected KafkaAdminClient; its errors come out as ours.
 
     Raises:
@@ -197,6 +198,7 @@ def admin(bootstrap: str, operation: str) -> Iterator[Any]:
         bootstrap,
         operation,
         request_timeout_ms=int(REQUEST_SECONDS_MAX * 1000),
+        **security.library_settings(operation),
     )
     with translated(operation), contextlib.closing(client):
         yield client

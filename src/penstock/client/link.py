@@ -7,10 +7,13 @@ hundreds of megabytes a second needs neither. Its message schemas serve here as 
 from __future__ import annotations
 
 import socket
+import ssl
 from struct import Struct
 from typing import Any, Final
 
 from penstock.client.connection import CONNECT_SECONDS_MAX, REQUEST_SECONDS_MAX, library
+from penstock.client.login import encrypt, log_in, tls_refused
+from penstock.client.security import OPEN, Security
 from penstock.config import Address
 from penstock.errors import UnavailableError
 
@@ -24,24 +27,43 @@ class Link:
     Args:
         address: where the broker listens.
         operation: what it is needed for, for the errors.
+        security: TLS and who asks.
 
     Raises:
         UnavailableError: nobody answers there.
+        RefusedError: one side does not trust the other.
     """
 
-    def __init__(self, address: Address, operation: str) -> None:
+    def __init__(self, address: Address, operation: str, security: Security = OPEN) -> None:
         self.address = address
         self._operation = operation
         self._sent = 0
+        self._socket = self._connected(security)
+        self._versions = self._ask_versions()
+        if security.named:
+            try:
+                log_in(self.ask, address.host, security, operation)
+            except BaseException:
+                self.close()
+                raise
+
+    def _connected(self, security: Security) -> socket.socket:
         try:
-            self._socket = socket.create_connection(
-                (address.host, address.port), CONNECT_SECONDS_MAX
+            plain = socket.create_connection(
+                (self.address.host, self.address.port), CONNECT_SECONDS_MAX
             )
         except OSError as error:
             raise self._lost(error) from error
-        self._socket.settimeout(REQUEST_SECONDS_MAX)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._versions = self._ask_versions()
+        plain.settimeout(REQUEST_SECONDS_MAX)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not security.encrypted:
+            return plain
+        try:
+            return encrypt(plain, self.address.host, security, self._operation)
+        except OSError as error:
+            raise self._lost(error) from error
+        finally:
+            plain.close()  # once it is encrypted this does nothing
 
     def offers(self, api_key: int, version: int) -> bool:
         """Whether the broker knows a version of a request."""
@@ -82,6 +104,12 @@ class Link:
             answer = registry.get_response_class(request.header).decode(
                 self._exactly(size), header=True
             )
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            self.close()
+            raise self._lost(error) from error
+        except ssl.SSLError as error:
+            self.close()
+            raise tls_refused(self.address.host, error, self._operation) from error
         except OSError as error:
             self.close()
             raise self._lost(error) from error
@@ -105,4 +133,5 @@ class Link:
 
     def _lost(self, error: OSError) -> UnavailableError:
         cause = f"{self.address}: {(error.strerror or str(error) or 'no answer in time').lower()}"
-        return UnavailableError(self._operation, cause, "check that the broker runs")
+        remedy = "check that the broker runs, and whether it wants another security.protocol"
+        return UnavailableError(self._operation, cause, remedy)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.connection import admin, error_of_code, library
+from penstock.client.security import OPEN, Security
 from penstock.errors import NotFoundError, UsageError
 
 BROKER_DEFAULT = -1
@@ -113,6 +114,7 @@ def create_topic(
     partitions: int = BROKER_DEFAULT,
     replication_factor: int = BROKER_DEFAULT,
     configs: Mapping[str, str] | None = None,
+    security: Security = OPEN,
 ) -> TopicDescription:
     """Create a topic and return when it can be used.
 
@@ -127,7 +129,7 @@ def create_topic(
         "replication_factor": replication_factor,
         "configs": dict(configs or {}),
     }
-    with admin(bootstrap, operation) as client:
+    with admin(bootstrap, operation, security) as client:
         answer = client.create_topics({name: wanted}, raise_errors=False)
         _raise_first(operation, answer["topics"])
         client.wait_for_topics([name])

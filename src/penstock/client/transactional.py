@@ -15,14 +15,13 @@ from typing import Any, Final, NamedTuple
 from penstock.client.cluster import Cluster, Place
 from penstock.client.connection import library
 from penstock.client.fencing import check
+from penstock.client.produce_request import PRODUCE, produce_request
 from penstock.errors import UnavailableError
 from penstock.record.batch import TRANSACTIONAL_FLAG
 from penstock.record.encode import NewRecord, encode
 
-_PRODUCE: Final = 12  # the first that opens transactions, the last that names topics
 _INIT_PRODUCER_ID: Final = 5
 _END_TXN: Final = 5
-_TIMEOUT_MS: Final = 30_000
 _RETRY_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.05
 # Coordinator loading, not available, another; the last transaction is still being ended.
@@ -126,21 +125,11 @@ class BatchWriter:
             base_sequence=sequence,
             attributes=TRANSACTIONAL_FLAG,
         )
-        answer = self._cluster.ask_leader(place, self._request(place, bytes(batch)), _PRODUCE)
+        request = produce_request(place, bytes(batch), self._ticket.name)
+        answer = self._cluster.ask_leader(place, request, PRODUCE)
         ((result,),) = (one.partition_responses for one in answer.responses)
         _check(self._operation, result.error_code, result.error_message)
         self._sequences[place] = sequence + len(records)
-
-    def _request(self, place: Place, batch: bytes) -> Any:
-        messages = library("kafka.protocol.producer")
-        data = messages.ProduceRequest.TopicProduceData
-        partition = data.PartitionProduceData(index=place.partition, records=batch)
-        return messages.ProduceRequest(
-            transactional_id=self._ticket.name,
-            acks=-1,
-            timeout_ms=_TIMEOUT_MS,
-            topic_data=[data(name=place.topic, partition_data=[partition])],
-        )
 
 
 def _check(operation: str, code: int, message: str | None = None) -> None:

@@ -3,14 +3,14 @@
 Without a schema these are the columns of Spark's own Kafka source. With one, the fields of the values
 are, beside what it names of the record itself: `_key`, `_value`, `_topic`, `_partition`, `_offset`,
 `_timestamp`, `_error`. A value that does not fit the schema is a row with nothing but these, if there
-is an `_error` to say so, and otherwise an error; it is never dropped.
+is an `_error` to say so; it is also reported to whoever reads, or an error. It is never dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
@@ -32,8 +32,10 @@ from penstock.errors import PenstockError, UsageError
 from penstock.record.batch import APPEND_TIME_FLAG
 from penstock.record.columns import ByteColumn, Columns
 from penstock.record.decode import records_of
-from penstock.spark.json_values import JsonValues, Malformed
-from penstock.spark.options import READ, SourceOptions, ValueFormat
+from penstock.spark.coded_values import CodedValues
+from penstock.spark.decoded import Decoded, Malformed
+from penstock.spark.json_values import JsonValues
+from penstock.spark.options import READ, Fate, SourceOptions, ValueFormat
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -68,6 +70,30 @@ class MalformedRecordError(PenstockError):
     """A value that does not fit the schema, and nowhere to put it."""
 
 
+class BadRecord(NamedTuple):
+    """A record whose value does not fit the schema."""
+
+    offset: int
+    reason: str
+
+
+class Made(NamedTuple):
+    """Rows, and what is wrong with some of their records."""
+
+    rows: pa.RecordBatch
+    malformed: list[BadRecord]
+
+
+def own_schema(options: SourceOptions) -> StructType:
+    """The columns where the user gives none.
+
+    Raises:
+        UsageError: nothing says what they are.
+    """
+    coded = CodedValues.of(options)
+    return raw_schema(headers=options.headers) if coded is None else coded.columns()
+
+
 def raw_schema(*, headers: bool) -> StructType:
     """The columns of Spark's own Kafka source."""
     fields = [StructField(name, kind) for name, kind in _RAW]
@@ -81,6 +107,9 @@ class RowPlan:
     schema: StructType
     raw: bool
     headers: bool
+    malformed: Fate
+    coded: CodedValues | None
+    """None: values are JSON, or taken as they are."""
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> RowPlan:
@@ -96,31 +125,39 @@ class RowPlan:
         if raw and schema != plain:
             cause = "valueFormat is raw, but there is a schema"
             raise UsageError(READ, cause, "set valueFormat to json, or leave the schema out")
+        coded = CodedValues.of(options)
         if not raw:
             _check_about(schema)
+        if not raw and coded is None:
             JsonValues(_value_fields(schema))  # says now what it cannot do
-        return cls(schema, raw, options.headers)
+        return cls(
+            schema=schema,
+            raw=raw,
+            headers=options.headers,
+            malformed=_fate(options, schema, raw),
+            coded=coded,
+        )
 
     def record_batch(
         self, place: Place, batches: Sequence[OpenBatch], start: int, end: int
-    ) -> pa.RecordBatch:
+    ) -> Made:
         """The rows of some batches, of the offsets from start up to, but not including, end.
 
         Raises:
-            MalformedRecordError: a value does not fit the schema, which has no place for that.
+            MalformedRecordError: a value does not fit the schema, and the user wants to stop then.
         """
         rows = sum(batch.header.record_count for batch in batches)
         size = sum(len(batch.records) for batch in batches)
-        columns = Columns(rows, size, lines=not self.raw)
+        columns = Columns(rows, size, lines=not self.raw and self.coded is None)
         kinds: list[tuple[int, int]] = []
         for header, records in batches:
             before = columns.rows
             columns.add(header, records, start, end)
             kinds.append((columns.rows - before, int(bool(header.attributes & APPEND_TIME_FLAG))))
         if self.raw:
-            return self._raw(place, columns, kinds, batches, (start, end))
+            return Made(self._raw(place, columns, kinds, batches, (start, end)), [])
         exact = columns
-        if _VALUE in self.schema.fieldNames():
+        if self.coded is None and _VALUE in self.schema.fieldNames():
             # In lines of text there are no breaks any more, and a null is an empty object.
             exact = Columns(rows, size, lines=False)
             for header, records in batches:
@@ -143,21 +180,31 @@ class RowPlan:
             found.append(_headers(batches, *within))
         return pa.RecordBatch.from_arrays(found, names=self.schema.fieldNames())
 
-    def _typed(self, place: Place, columns: Columns, exact: Columns) -> pa.RecordBatch:
-        values = columns.values
-        decoded = JsonValues(_value_fields(self.schema)).decode(
+    def _decoded(self, columns: Columns) -> Decoded:
+        fields, values = _value_fields(self.schema), columns.values
+        if self.coded is not None:
+            return self.coded.decoder(fields)(_bytes(values, columns.rows).to_pylist())
+        return JsonValues(fields).decode(
             memoryview(values.data)[: values.used], memoryview(values.ends).cast("i"), columns.rows
         )
+
+    def _typed(self, place: Place, columns: Columns, exact: Columns) -> Made:
+        decoded = self._decoded(columns)
         about = _About(place, columns, exact, decoded.malformed)
-        if decoded.malformed and ERROR not in self.schema.fieldNames():
-            raise _nowhere(place, about.offset_of(decoded.malformed[0].row), decoded.malformed[0])
+        bad = [BadRecord(about.offset_of(one.row), one.reason) for one in decoded.malformed]
+        if bad and self.malformed is Fate.FAIL:
+            raise _nowhere(place, bad[0])
         found = [
             about.make(field.name, pa_type(field.dataType))
             if field.name in _ABOUT
             else decoded.columns[field.name]
             for field in self.schema
         ]
-        return pa.RecordBatch.from_arrays(found, names=self.schema.fieldNames())
+        rows = pa.RecordBatch.from_arrays(found, names=self.schema.fieldNames())
+        if bad and ERROR not in self.schema.fieldNames():
+            wrong = {one.row for one in decoded.malformed}
+            rows = rows.take(pa.array([row for row in range(columns.rows) if row not in wrong]))
+        return Made(rows, bad)
 
 
 class _About:
@@ -251,9 +298,24 @@ def _headers(batches: Sequence[OpenBatch], start: int, end: int) -> pa.Array:
     return pa.array(found, _HEADERS)
 
 
-def _nowhere(place: Place, offset: int, malformed: Malformed) -> MalformedRecordError:
+def _fate(options: SourceOptions, schema: StructType, raw: bool) -> Fate:
+    named = ERROR in schema.fieldNames()
+    chosen = options.malformed
+    if chosen is None:
+        return Fate.COLUMN if named else Fate.FAIL
+    if raw:
+        cause = f"malformed is {chosen.value}, but every value is taken as it is"
+        raise UsageError(READ, cause, "give a schema, or leave malformed out")
+    if chosen is Fate.COLUMN and not named:
+        cause = f"malformed is column, but the schema has no {ERROR}"
+        raise UsageError(READ, cause, f"add the column {ERROR} STRING to the schema")
+    return chosen
+
+
+def _nowhere(place: Place, malformed: BadRecord) -> MalformedRecordError:
     return MalformedRecordError(
         f"cannot read {place}",
-        f"the value at offset {offset} does not fit the schema: {malformed.reason}",
-        f"to get such records as rows, add the column {ERROR} STRING to the schema",
+        f"the value at offset {malformed.offset} does not fit the schema: {malformed.reason}",
+        f"to get such records as rows, add the column {ERROR} STRING to the schema; "
+        "to get them as records, set malformed to topic:NAME",
     )

@@ -12,6 +12,7 @@ from typing import Final
 
 from penstock.client.batches import opened, whole_batches
 from penstock.client.cluster import EARLIEST, LATEST, Cluster, Place
+from penstock.client.security import OPEN, Security
 from penstock.client.topics import create_topic
 from penstock.errors import ConflictError
 from penstock.record.batch import CONTROL_FLAG, BatchHeader
@@ -26,10 +27,10 @@ _FETCH_BYTES: Final = 4 << 20
 _WAIT_MS: Final = 500
 
 
-def create(bootstrap: str) -> None:
+def create(bootstrap: str, security: Security = OPEN) -> None:
     """Make sure that the topic is there."""
     with contextlib.suppress(ConflictError):
-        create_topic(bootstrap, TOPIC, partitions=1, configs=_SETTINGS)
+        create_topic(bootstrap, TOPIC, partitions=1, configs=_SETTINGS, security=security)
 
 
 def marker(key: str, batch_id: int) -> NewRecord:

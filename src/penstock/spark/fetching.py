@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.client.batches import Batches, OpenBatch
 from penstock.client.cluster import EARLIEST, Cluster, Fetched, OutOfRangeError, Place
+from penstock.client.security import Security
 from penstock.errors import UnavailableError
 from penstock.spark.columns import RowPlan
+from penstock.spark.dead_letters import WRITE, write_dead_letters
 from penstock.spark.options import READ, SourceOptions
 from penstock.spark.positions import lost
 
@@ -21,12 +24,23 @@ if TYPE_CHECKING:
 _FETCH_BYTES: Final = 8 << 20
 _WAIT_MS: Final = 500
 _SILENCE_SECONDS_MAX: Final = 30.0
+_log = logging.getLogger(__name__)
 
 
 @functools.cache
-def _cluster(bootstrap: str, committed: bool) -> Cluster:
+def _cluster(bootstrap: str, committed: bool, security: Security) -> Cluster:
     """One for the whole life of a worker, which Spark uses for many tasks one after the other."""
-    return Cluster(bootstrap, READ, committed=committed)
+    return Cluster(bootstrap, READ, committed=committed, security=security)
+
+
+def _writing(options: SourceOptions) -> Cluster:
+    """For dead letters: the other one belongs to the thread that fetches."""
+    return _writing_cluster(options.bootstrap, options.security)
+
+
+@functools.cache
+def _writing_cluster(bootstrap: str, security: Security) -> Cluster:
+    return Cluster(bootstrap, WRITE, committed=False, security=security)
 
 
 def read_range(
@@ -37,18 +51,30 @@ def read_range(
     Raises:
         DataLossError: some of them are gone, and the user does not want to go on.
         UnavailableError: the cluster stopped to answer.
+        MalformedRecordError: a value does not fit the schema, and the user wants to stop then.
     """
+    malformed = 0
     for batches in _opened(options, place, start, end):
         made = rows.record_batch(place, batches, start, end)
-        if made.num_rows:
-            yield made
+        if made.malformed and options.dead_letters:
+            write_dead_letters(
+                _writing(options), options.dead_letters, place, batches, made.malformed
+            )
+            malformed += len(made.malformed)
+        if made.rows.num_rows:
+            yield made.rows
+    if malformed:
+        _log.warning(
+            "%s, offsets %d to %d: %d records do not fit the schema and were written to %s",
+            *(place, start, end - 1, malformed, options.dead_letters),
+        )
 
 
 def _opened(
     options: SourceOptions, place: Place, start: int, end: int
 ) -> Iterator[list[OpenBatch]]:
     """The batches of each fetch. Fetching is one step ahead, by the one thread that uses the cluster."""
-    cluster = _cluster(options.bootstrap, options.committed)
+    cluster = _cluster(options.bootstrap, options.committed, options.security)
     position = start
     heard = time.monotonic()
     with ThreadPoolExecutor(1) as thread:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import polars as pl
@@ -34,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import UsageError
+from penstock.spark.decoded import Decoded, Malformed
 from penstock.spark.options import READ
 
 _PLAIN: Final[dict[type[DataType], Any]] = {
@@ -49,22 +49,6 @@ _PLAIN: Final[dict[type[DataType], Any]] = {
 # JSON has no such types: they are read as text, and Arrow reads the text.
 _FROM_TEXT: Final = (TimestampType, TimestampNTZType, DateType, DecimalType)
 _REASON_LENGTH_MAX: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """A value that does not fit."""
-
-    row: int
-    reason: str
-
-
-@dataclass(slots=True)
-class Decoded:
-    """Columns of all values, with nulls in the rows of those that do not fit."""
-
-    columns: dict[str, pa.Array]
-    malformed: list[Malformed] = field(default_factory=list)
 
 
 class JsonValues:

@@ -9,6 +9,9 @@ from enum import Enum
 from typing import Any, Final
 
 from penstock.client.cluster import EARLIEST, LATEST, Place
+from penstock.client.schemas import Registry
+from penstock.client.security import NAMES as SECURITY_NAMES
+from penstock.client.security import Security
 from penstock.client.topics import did_you_mean
 from penstock.errors import UsageError
 
@@ -30,6 +33,12 @@ _NAMES: Final = (
     "includeHeaders",
     "kafka.isolation.level",
     "valueFormat",
+    "malformed",
+    "valueSchema",
+    "valueMessage",
+    "schemaRegistryUrl",
+    "schemaRegistryUserInfo",
+    *(f"kafka.{name}" for name in SECURITY_NAMES),
 )
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
@@ -40,6 +49,16 @@ class ValueFormat(Enum):
 
     RAW = "raw"
     JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class Fate(Enum):
+    """What becomes of a record whose value does not fit the schema."""
+
+    FAIL = "fail"
+    COLUMN = "column"
+    TOPIC = "topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +91,16 @@ class SourceOptions:
     committed: bool
     value_format: ValueFormat | None
     """None: raw, unless a schema was given."""
+    security: Security
+    malformed: Fate | None
+    """None: as the schema says."""
+    dead_letters: str
+    """The topic for what is malformed, or nothing."""
+    value_schema: str
+    """Of Avro or Protobuf, as the user gave it, or nothing."""
+    value_message: str
+    """Of the Protobuf schema; nothing: the first."""
+    registry: Registry | None
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -90,6 +119,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         name.strip() for name in options.text("subscribe", "").split(",") if name.strip()
     )
     pattern = options.text("subscribePattern", "") or None
+    malformed, dead_letters = options.malformed()
     assigned = options.assigned()
     if sum(map(bool, (topics, pattern, assigned))) != 1:
         cause = "it is not said which topics"
@@ -110,12 +140,24 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         headers=options.flag("includeHeaders", False),
         committed=options.choice("kafka.isolation.level", _ISOLATION, "read_committed"),
         value_format=options.value_format(),
+        security=parse_security(given, READ),
+        malformed=malformed,
+        dead_letters=dead_letters,
+        value_schema=options.text("valueSchema", ""),
+        value_message=options.text("valueMessage", ""),
+        registry=options.registry(),
     )
 
 
-def wants_headers(given: Mapping[str, str]) -> bool:
-    """The one option that the columns depend on."""
-    return _Options(given).flag("includeHeaders", False)
+def parse_security(given: Mapping[str, str], operation: str) -> Security:
+    """What the options kafka.security.protocol, kafka.sasl.* and kafka.ssl.* say; others are ignored.
+
+    Raises:
+        UsageError: they make no sense.
+    """
+    values = {name.lower(): value for name, value in given.items()}
+    named = {name: values[f"kafka.{name}"] for name in SECURITY_NAMES if f"kafka.{name}" in values}
+    return Security.parse(named, operation)
 
 
 class _Options:
@@ -130,7 +172,11 @@ class _Options:
         # What comes with load(path) is Spark's own.
         unknown = [name for name in self.names if name.lower() not in known | {"path"}]
         if unknown:
-            remedy = did_you_mean(unknown, _NAMES) or f"there are {', '.join(_NAMES)}"
+            remedy = (
+                _of_java(unknown[0])
+                or did_you_mean(unknown, _NAMES)
+                or f"there are {', '.join(_NAMES)}"
+            )
             raise UsageError(READ, f"there is no option {unknown[0]}", remedy)
 
     def text(self, name: str, default: str) -> str:
@@ -168,6 +214,22 @@ class _Options:
         if text not in names:
             raise _wrong("valueFormat", text, " or ".join(names))
         return ValueFormat(text)
+
+    def registry(self) -> Registry | None:
+        url = self.text("schemaRegistryUrl", "")
+        if url and not url.startswith(("http://", "https://")):
+            raise _wrong("schemaRegistryUrl", url, "such as http://127.0.0.1:8080")
+        return Registry(url, self.text("schemaRegistryUserInfo", "")) if url else None
+
+    def malformed(self) -> tuple[Fate | None, str]:
+        text = self.text("malformed", "")
+        word, _, topic = text.partition(":")
+        fates = {one.value: one for one in Fate}
+        if not text:
+            return None, ""
+        if word not in fates or (fates[word] is Fate.TOPIC) != bool(topic):
+            raise _wrong("malformed", text, "fail, column or topic:NAME")
+        return fates[word], topic
 
     def assigned(self) -> tuple[Place, ...]:
         text = self.text("assign", "")
@@ -216,6 +278,13 @@ class _Options:
             }
         except (AttributeError, TypeError, ValueError):
             raise _wrong(name, text, example) from None
+
+
+def _of_java(name: str) -> str:
+    """What to write for an option that names a key store of Java."""
+    if not name.lower().startswith(("kafka.ssl.truststore", "kafka.ssl.keystore")):
+        return ""
+    return "name PEM files in kafka.ssl.ca.location, ssl.certificate.location and ssl.key.location"
 
 
 _ASSIGN_EXAMPLE = '{"topic": [0, 1]}'

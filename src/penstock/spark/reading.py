@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.spark.columns import ERROR
 from penstock.spark.source import PenstockSource
 
 
@@ -25,8 +27,19 @@ def read_stream(
         topics: their names, separated by commas.
         schema: the fields of JSON values; without one the columns of Spark's own Kafka source.
         options: those of the source, such as startingOffsets="earliest".
+
+    Where malformed values do not stop the query, their number is in the progress of each batch,
+    under observedMetrics, `malformed TOPICS`.
     """
-    return _reader(spark, spark.readStream, bootstrap, topics, schema, options).load()
+    if schema is None:
+        return _reader(spark, spark.readStream, bootstrap, topics, None, options).load()
+    asked = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    apart = str(options.get("malformed", "")).startswith("topic:") and ERROR not in asked.names
+    whole = StructType([*asked, StructField(ERROR, StringType())]) if apart else asked
+    frame = _reader(spark, spark.readStream, bootstrap, topics, whole, options).load()
+    if ERROR in whole.names:
+        frame = frame.observe(f"malformed {topics}", sql.count(ERROR).alias("records"))
+    return frame.where(sql.col(ERROR).isNull()).drop(ERROR) if apart else frame
 
 
 def read(

@@ -27,9 +27,10 @@ from pyspark.sql.types import StructType
 
 from penstock.client.cluster import Cluster, Place
 from penstock.client.connection import reach
-from penstock.spark.columns import RowPlan, raw_schema
+from penstock.spark.columns import RowPlan, own_schema
+from penstock.spark.dead_letters import check_dead_letters
 from penstock.spark.fetching import read_range
-from penstock.spark.options import READ, SourceOptions, parse_options, wants_headers
+from penstock.spark.options import READ, SourceOptions, parse_options
 from penstock.spark.positions import (
     Offsets,
     Position,
@@ -67,8 +68,9 @@ class PenstockSource(DataSource):
         self.options = options
 
     def schema(self) -> StructType:
-        """The columns of Spark's own Kafka source; a schema of the user's own takes their place."""
-        return raw_schema(headers=wants_headers(self.options))
+        """Those of Spark's own Kafka source, or of Avro values; a schema of the user's goes first."""
+        # Those of a stream are of a batch, too.
+        return own_schema(parse_options(self.options, streaming=False))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read a range that ends."""
@@ -93,8 +95,13 @@ class _Planner:
     def positions(self) -> Positions:
         if self._positions is None:
             reach(self.options.bootstrap)  # says at once what is wrong with an address
-            cluster = Cluster(self.options.bootstrap, READ, committed=self.options.committed)
-            self._positions = Positions(cluster, self.options)
+            options = self.options
+            cluster = Cluster(
+                options.bootstrap, READ, committed=options.committed, security=options.security
+            )
+            self._positions = Positions(cluster, options)
+            if options.dead_letters:
+                check_dead_letters(cluster, options.dead_letters, self._positions.places())
         return self._positions
 
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:

@@ -15,10 +15,11 @@ crash Spark runs its last batch again, and the marker decides.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -30,12 +31,15 @@ from pyspark.sql.types import BinaryType, StringType
 from penstock.client.cluster import Cluster, Place
 from penstock.client.connection import reach
 from penstock.client.fencing import FencedError
+from penstock.client.security import NAMES as SECURITY_NAMES
+from penstock.client.security import Security
 from penstock.client.transactional import BatchWriter, Ticket, Transaction
 from penstock.errors import PenstockError, UsageError
 from penstock.record.encode import NewRecord
 from penstock.record.murmur2 import partition_of
 from penstock.spark import commit_markers
 from penstock.spark.commit_markers import Markers
+from penstock.spark.options import parse_security
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -61,16 +65,28 @@ class TopicSink:
         topic: an existing topic.
         key: the column that becomes the key, if there is no column `key`.
         timeout_seconds: how long a batch may take; what a dead query left open is aborted after it.
+        options: TLS and passwords, in the names that the source has for them, such as
+            kafka.security.protocol.
+
+    Raises:
+        UsageError: the options make no sense.
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, *, key: str | None = None, timeout_seconds: int = 300
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        key: str | None = None,
+        timeout_seconds: int = 300,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._key = key
         self._timeout_ms = timeout_seconds * 1000
         self._operation = f"cannot write to {topic}"
+        self._security = _security(options or {}, self._operation)
         self._markers: dict[str, Markers] = {}
 
     @property
@@ -93,7 +109,7 @@ class TopicSink:
             if frame.sparkSession.conf.get(name, None) != wanted:
                 cause = f"{name} is not {wanted}: two tries of a task could write the same rows"
                 raise UsageError(self._operation, cause, "set it, or use penstock.spark.session()")
-        commit_markers.create(self._bootstrap)
+        commit_markers.create(self._bootstrap, self._security)
 
     def write(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
         """Write one batch, or find that it has been written.
@@ -117,7 +133,7 @@ class TopicSink:
                 return
 
     def _connected(self) -> Cluster:
-        return Cluster(self._bootstrap, self._operation, committed=False)
+        return _connect(self._bootstrap, self._operation, self._security)
 
     def _attempt(self, cluster: Cluster, batch: DataFrame, batch_id: int, key: str) -> None:
         transaction = Transaction(cluster, f"penstock-spark-{key}", self._operation)
@@ -146,7 +162,8 @@ class TopicSink:
             _log.warning("%s; whoever begins next aborts it", error)
 
     def _write_rows(self, batch: DataFrame, partitions: int, ticket: Ticket) -> None:
-        write = _task_writer(self._bootstrap, self._topic, ticket, self._operation)
+        connect = functools.partial(_connect, self._bootstrap, self._operation, self._security)
+        write = _task_writer(connect, self._topic, ticket, self._operation)
         rows = self._chosen(batch).mapInArrow(_target(partitions), _TARGETED)
         rows = rows.repartition(partitions, "target") if partitions > 1 else rows.coalesce(1)
         # In the order the tasks before had them: records of one key stay in theirs.
@@ -176,6 +193,18 @@ class TopicSink:
             partition.cast("int").alias("partition"),
             when.cast("bigint").alias("timestamp"),
         )
+
+
+def _security(options: Mapping[str, str], operation: str) -> Security:
+    strange = [name for name in options if name.removeprefix("kafka.") not in SECURITY_NAMES]
+    if strange:
+        remedy = f"there are {', '.join(f'kafka.{name}' for name in SECURITY_NAMES)}"
+        raise UsageError(operation, f"there is no option {strange[0]}", remedy)
+    return parse_security(options, operation)
+
+
+def _connect(bootstrap: str, operation: str, security: Security) -> Cluster:
+    return Cluster(bootstrap, operation, committed=False, security=security)
 
 
 _TARGETED: Final = "key binary, value binary, timestamp bigint, target int, task int, row bigint"
@@ -224,7 +253,7 @@ def _target(partitions: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def _task_writer(
-    bootstrap: str, topic: str, ticket: Ticket, operation: str
+    connect: Callable[[], Cluster], topic: str, ticket: Ticket, operation: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does with the rows of its partitions."""
 
@@ -232,7 +261,7 @@ def _task_writer(
         if TaskContext.get().attemptNumber():
             raise RetriedTaskError(operation, "the first try of the task may have written")
         written = 0
-        with Cluster(bootstrap, operation, committed=False) as cluster:
+        with connect() as cluster:
             writer = BatchWriter(cluster, ticket, operation, _now_ms)
             for target, records in _batched(batches):
                 writer.write(Place(topic, target), records)

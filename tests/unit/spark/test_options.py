@@ -48,6 +48,8 @@ def test_offsets_by_partition() -> None:
         ({**LEAST, "startingOffsets": "earliest", "startingTimestamp": "5"}, "said twice"),
         ({**LEAST, "startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({**LEAST, "maxOffsetsPerTrigger": "0"}, "a number above 0"),
+        ({**LEAST, "kafka.ssl.truststore.location": "a.jks"}, "PEM files in kafka.ssl.ca.location"),
+        ({**LEAST, "kafka.sasl.mechanism": "PLAIN"}, "set security.protocol to SASL_SSL"),
         ({**LEAST, "failOnDataLoss": "maybe"}, "write true or false"),
         ({**LEAST, "kafka.isolation.level": "none"}, "write read_committed or read_uncommitted"),
         ({**LEAST, "valueFormat": "xml"}, "write raw or json"),
