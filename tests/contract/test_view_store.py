@@ -197,6 +197,22 @@ def test_a_rebuild_takes_the_place_when_it_has_caught_up(store: ViewStore, datab
         sql(database, "SELECT * FROM totals__v1")
 
 
+def test_a_reader_of_the_old_version_does_not_hold_up_the_new(
+    store: ViewStore, database: str
+) -> None:
+    store.write(begun(store), commit(0), rows(0), [])
+    store.plan_rebuild("totals")
+    new = begun(store)
+    with closing(applying.connect(database)) as reader:
+        reader.execute("BEGIN")
+        assert len(reader.execute("SELECT * FROM totals__v1").fetchall()) == len(rows(0))
+        store.write(new, commit(0, "q2"), rows(0), [])
+        assert store.current("totals").number == 2
+        assert len(reader.execute("SELECT * FROM totals__v1").fetchall()) == len(rows(0))
+    begun(store)
+    assert [version.number for version in store.versions()] == [2]
+
+
 def test_a_rebuild_with_other_columns(store: ViewStore, database: str) -> None:
     store.write(begun(store), commit(0), rows(0), [])
     store.plan_rebuild("totals")

@@ -62,5 +62,8 @@ class ViewWatcher:
             except PenstockError as error:
                 _log.warning("%s", error)
                 continue
+            except Exception:  # nobody waits for this task, and it would end unheard
+                _log.exception("looking at the views failed")
+                continue
             looked, self._looked = self._looked, asyncio.Event()
             looked.set()

@@ -163,8 +163,12 @@ class HttpConnection(asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         response = await self._connections.app.answer(request)
         if response.stream is not None:
-            await self._stream(response, response.stream)
-            self.close()
+            try:
+                await self._stream(response, response.stream)
+            except Exception:
+                _log.exception("a stream of answers failed")
+            finally:
+                self.close()
             return
         self.answering = None
         if self._transport.is_closing():

@@ -44,6 +44,8 @@ class Database(Protocol):
     """Ends a SELECT, so that nobody else changes the row before our transaction ends."""
     create_first: str
     """A statement before our own tables are made; may be empty."""
+    wait_briefly: str
+    """A statement after which a transaction does not wait long for those who read; may be empty."""
 
     def exists(self) -> bool:
         """Whether there is something to read."""

@@ -33,7 +33,7 @@ _TYPES: Final = {
     Kind.DATE: "DATE",
     Kind.DECIMAL: "NUMERIC",
     Kind.BINARY: "BYTEA",
-    Kind.JSON: "JSONB",
+    Kind.JSON: "JSON",  # as it came: JSONB refuses the character 0
 }
 
 
@@ -43,6 +43,7 @@ class PostgresDatabase:
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
     lock = " FOR UPDATE"
     create_first = f"SELECT pg_advisory_xact_lock({_LOCK})"
+    wait_briefly = "SET LOCAL lock_timeout = '2s'"
 
     def __init__(self, where: str) -> None:
         try:

@@ -33,6 +33,7 @@ class SqliteDatabase:
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     lock = ""  # there is one writer at a time, from BEGIN IMMEDIATE on
     create_first = ""
+    wait_briefly = ""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -159,18 +159,6 @@ class ViewStore:
         self._remove_retired(name)
         return version
 
-    def replaced_by(self, version: Version) -> Version | None:
-        """The version that is read until this one takes its place; None if there is none."""
-        for other in self.versions():
-            if other.view == version.view and other.state is State.CURRENT:
-                return None if other.number == version.number else other
-        return None
-
-    def newest(self, name: str) -> Version | None:
-        """The version that a query would write to if it started now."""
-        found = [v for v in self.versions() if v.view == name and v.state is not State.RETIRED]
-        return found[-1] if found else None
-
     def has_written(self, version: Version, query_id: str, batch: int) -> bool:
         """Whether a batch is in a version already.
 
@@ -322,11 +310,13 @@ class ViewStore:
         """Drop the tables of versions that nobody is sent to any more.
 
         In a transaction of its own: it waits for those who read the old one, and the step to the new one
-        must not. What a crash leaves is removed when a query starts next.
+        must not. What a crash or a long reader leaves is removed when a query starts next.
         """
         operation = f"cannot remove an old version of view {name}"
         try:
             with self._writing(operation) as session:
+                if self._database.wait_briefly:
+                    session.execute(self._database.wait_briefly)
                 for version in catalog.locked(self._database, session, name):
                     if version.state is State.RETIRED:
                         table = names.quoted(names.table_of(name, version.number))
