@@ -110,6 +110,8 @@ class ServeSettings:
     """Where HTTP clients connect; None for nowhere."""
     http_if_free: bool = False
     """Do without HTTP if another program has its address: nobody asked for just that one."""
+    views: str | None = None
+    """The store of materialized views that HTTP clients may ask; None for none."""
     insecure: bool = False
     """Serve addresses that other machines can reach, although nobody is asked who they are."""
 
@@ -126,6 +128,11 @@ class ServeSettings:
                     "other machines could read and write everything: there is no access control yet",
                     f"use 127.0.0.1:{address.port}, or add --insecure on a network you trust",
                 )
+        if self.views is not None and self.http is None:
+            cause = "they are asked over HTTP, and that is off"
+            raise UsageError(
+                "cannot serve views", cause, "leave out --views, or give --http HOST:PORT"
+            )
         if self.advertise is None:
             return
         operation = f"cannot advertise {self.advertise}"

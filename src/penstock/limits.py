@@ -175,6 +175,22 @@ HTTP_REQUEST_SECONDS_MAX = 60.0
 # Each may hold one request; descriptors are kept for partitions and Kafka's clients.
 HTTP_CONNECTIONS_MAX = 256
 
+# -- views
+
+# Rows in one answer. Each is turned into JSON under the interpreter lock, a few milliseconds for 1,000.
+VIEW_ROWS_DEFAULT = 100
+VIEW_ROWS_MAX = 1_000
+# A question that takes longer is given up: it holds one of the few threads that ask.
+VIEW_READ_SECONDS_MAX = 5.0
+VIEW_READ_THREADS = 2
+# Connections that stay open for changes; the others are for those who ask and go.
+VIEW_SUBSCRIPTIONS_MAX = 128
+# How often the store is looked at while somebody waits for changes: one small query.
+VIEW_LOOK_SECONDS = 0.25
+# A sign of life on a silent stream, by which a reader that has gone is noticed.
+VIEW_SIGN_SECONDS = 15.0
+
+assert VIEW_SUBSCRIPTIONS_MAX < HTTP_CONNECTIONS_MAX
 assert FIRST_FRAME_BYTES_MAX < FRAME_BYTES_MAX
 assert BATCH_BYTES_MAX < DECOMPRESSED_BYTES_MAX, "what is stored plain can be stored packed"
 assert RECEIVE_BUFFER_BYTES_MIN < RECEIVE_BUFFER_BYTES_KEPT < LARGE_FRAME_BYTES_TOTAL

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 
 import penstock
-from penstock.cli import consume, groups, log, output, produce, serve, topics, transactions
+from penstock.cli import consume, groups, log, output, produce, serve, topics, transactions, views
 from penstock.cli.options import Format, Json, Output, wants_json
 from penstock.errors import (
     ConflictError,
@@ -64,6 +64,7 @@ app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(views.app, name="views")
 app.add_typer(log.app, name="log")
 
 

@@ -17,9 +17,20 @@ EXAMPLES: Final = (
     "  penstock serve --data ./data --kafka 127.0.0.1:0     any free port\n"
     "  penstock serve --data ./data --kafka [::1]:9092      IPv6\n"
     "  penstock serve --data ./data --http off              no schema registry\n"
+    "  penstock serve --data ./data --views sqlite:///views.db\n"
     "  penstock serve --data ./data --kafka 0.0.0.0:9092 --insecure \\\n"
     "      --advertise logs.example.org:9092                reached from elsewhere"
 )
+
+Views = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STORE",
+        envvar="PENSTOCK_VIEWS",
+        help="Answer questions to materialized views over HTTP, below /views: sqlite:///PATH or "
+        "postgresql://USER@HOST:PORT/DATABASE.",
+    ),
+]
 
 
 def serve(
@@ -57,6 +68,7 @@ def serve(
             help="What clients are told to connect to.  [default: the address they reached]",
         ),
     ] = None,
+    views: Views = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -79,6 +91,7 @@ def serve(
         advertise=Address.parse(advertise) if advertise else None,
         http=DEFAULT_HTTP_ADDRESS if http is None else _address_or_off(http),
         http_if_free=http is None,
+        views=views,
         insecure=insecure,
     )
     settings.validate()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in lower case."""
     body: bytes = b""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """The query as it was written, in which a name may come more than once."""
 
     def flag(self, name: str) -> bool:
         """Whether a query parameter says true."""
@@ -45,6 +47,8 @@ class Response:
     body: bytes
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    stream: AsyncGenerator[bytes] | None = None
+    """What comes instead of a body, piece by piece, for as long as the client stays."""
 
 
 def json_response(value: Any, *, status: int = 200, content_type: str = JSON) -> Response:

@@ -1,13 +1,16 @@
 """One HTTP/1.1 connection: h11 reads and writes the protocol, this moves the bytes.
 
 Requests are answered one after the other. While one is answered, or the client does not take what it
-was answered, nothing is read: a connection holds one request at most.
+was answered, nothing is read: a connection holds one request at most. An answer may be a stream, which
+ends when its client goes or the server stops.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import cast
 from urllib.parse import parse_qsl, unquote
 
@@ -31,6 +34,8 @@ class HttpConnections:
     async def stop(self, seconds: float) -> None:
         """Answer what was asked, and close."""
         self.stopping = True
+        for connection in self.open:
+            connection.end_stream()
         answers = [connection.answering for connection in self.open if connection.answering]
         if answers:
             await asyncio.wait(answers, timeout=seconds)
@@ -48,6 +53,7 @@ class HttpConnection(asyncio.Protocol):
         self._body = bytearray()
         self._timer: asyncio.TimerHandle | None = None
         self._unsent = False
+        self._taken: asyncio.Event | None = None  # for a stream: set while the client takes it
         self.answering: asyncio.Task[None] | None = None
         """The answer that is being made."""
 
@@ -64,6 +70,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone. What it asked for is still done: it may be half done already."""
         self._connections.open.discard(self)
+        self.end_stream()
         self._stop_waiting()
 
     def _wait(self) -> None:
@@ -89,12 +96,16 @@ class HttpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not take its answers: read no further requests of it."""
         self._unsent = True
+        if self._taken is not None:
+            self._taken.clear()
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """It does again."""
         self._unsent = False
+        if self._taken is not None:
+            self._taken.set()
         self._read_on()
 
     def _read_on(self) -> None:
@@ -151,6 +162,14 @@ class HttpConnection(asyncio.Protocol):
 
     async def _answer(self, request: Request) -> None:
         response = await self._connections.app.answer(request)
+        if response.stream is not None:
+            try:
+                await self._stream(response, response.stream)
+            except Exception:
+                _log.exception("a stream of answers failed")
+            finally:
+                self.close()
+            return
         self.answering = None
         if self._transport.is_closing():
             return
@@ -162,25 +181,53 @@ class HttpConnection(asyncio.Protocol):
         self._wait()
         self._read_on()
 
+    async def _stream(self, response: Response, pieces: AsyncGenerator[bytes]) -> None:
+        """Send pieces as they come, each when the client has taken those before it."""
+        self._taken = asyncio.Event()
+        self._taken.set()
+        async with aclosing(pieces):
+            if self._transport.is_closing() or self._connections.stopping:
+                return
+            self._send(self._head(response, [("connection", "close")]))
+            if self._is_head_only:
+                return
+            async for piece in pieces:
+                self._send(h11.Data(data=piece))
+                await self._taken.wait()
+        self._send(h11.EndOfMessage())
+
+    def end_stream(self) -> None:
+        """Send no more of an answer that has no end of its own."""
+        if self._taken is not None and self.answering is not None:
+            self.answering.cancel()
+
     def _refuse(self, error: HttpError) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._respond(error_response(error))
         self.close()
 
     def _respond(self, response: Response) -> None:
+        headers = [("content-length", str(len(response.body)))]
+        if self._connections.stopping:
+            headers.append(("connection", "close"))
+        self._send(self._head(response, headers))
+        if not self._is_head_only:
+            self._send(h11.Data(data=response.body))
+        self._send(h11.EndOfMessage())
+
+    @property
+    def _is_head_only(self) -> bool:
+        return self._request is not None and self._request.method == b"HEAD"
+
+    def _head(self, response: Response, more: list[tuple[str, str]]) -> h11.Response:
         headers = [
             ("content-type", response.content_type),
-            ("content-length", str(len(response.body))),
             # What is answered here is not to be guessed at, nor shown as a page.
             ("x-content-type-options", "nosniff"),
             *response.headers.items(),
+            *more,
         ]
-        if self._connections.stopping:
-            headers.append(("connection", "close"))
-        self._send(h11.Response(status_code=response.status, headers=headers))
-        if self._request is None or self._request.method != b"HEAD":
-            self._send(h11.Data(data=response.body))
-        self._send(h11.EndOfMessage())
+        return h11.Response(status_code=response.status, headers=headers)
 
     def _send(self, event: h11.Event) -> None:
         data = self._http.send(event)
@@ -192,10 +239,12 @@ def _request(head: h11.Request, body: bytearray) -> Request:
     # Split before percent signs are resolved: a subject's name may hold a slash.
     target, _, query = head.target.decode("ascii", "replace").partition("?")
     path = target.strip("/")
+    pairs = tuple(parse_qsl(query, keep_blank_values=True))
     return Request(
         method=head.method.decode("ascii"),
         path=tuple(unquote(part) for part in path.split("/")) if path else (),
-        query=dict(parse_qsl(query, keep_blank_values=True)),
+        query=dict(pairs),
         headers={name.decode("ascii"): value.decode("latin-1") for name, value in head.headers},
         body=bytes(body),
+        pairs=pairs,
     )

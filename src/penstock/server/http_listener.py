@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.broker import Broker
 from penstock.clock import Clock
 from penstock.config import Address, ServeSettings
+from penstock.limits import VIEW_READ_THREADS
 from penstock.server.listening import cannot_listen
 
 if TYPE_CHECKING:
+    from penstock.http.routes import Route
     from penstock.server.http_connection import HttpConnections
+    from penstock.views.store import ViewStore
 
 
 class HttpListener:
@@ -26,6 +31,8 @@ class HttpListener:
         self._server: asyncio.Server | None = None
         self._connections: HttpConnections | None = None
         self._taken = False
+        self._views: ViewStore | None = None
+        self._view_threads: ThreadPoolExecutor | None = None
         self.listening: list[Address] = []
 
     async def listen(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -38,6 +45,11 @@ class HttpListener:
         if address is None:
             return
         from penstock.server.http_connection import HttpConnection  # noqa: PLC0415 -- see above
+
+        if self._settings.views is not None:
+            from penstock.views.store import open_store  # noqa: PLC0415 -- see above
+
+            self._views = open_store(self._settings.views)
 
         def connection() -> HttpConnection:
             assert self._connections is not None, "nobody is served before start_serving"
@@ -71,8 +83,24 @@ class HttpListener:
             await done
 
         registry = RegistryRoutes(Registry(SchemaTopic(broker, clock)), durable)
-        self._connections = HttpConnections(App(broker.commit, registry.routes()))
+        routes = [*registry.routes(), *self._view_routes()]
+        self._connections = HttpConnections(App(broker.commit, routes))
         await self._server.start_serving()
+
+    def _view_routes(self) -> list[Route]:
+        if self._views is None:
+            return []
+        from penstock.http.views import ViewRoutes  # noqa: PLC0415 -- see above
+
+        # They wait for a database; few of them, so that questions cannot take the machine.
+        threads = ThreadPoolExecutor(VIEW_READ_THREADS, thread_name_prefix="penstock-views")
+        self._view_threads = threads
+        loop = asyncio.get_running_loop()
+
+        def run(job: Callable[[], Any]) -> Awaitable[Any]:
+            return loop.run_in_executor(threads, job)
+
+        return ViewRoutes(self._views, run).routes()
 
     def report(self) -> list[str]:
         """What to print about it."""
@@ -90,3 +118,5 @@ class HttpListener:
         """Answer what was asked, and close every connection."""
         if self._connections is not None:
             await self._connections.stop(seconds)
+        if self._view_threads is not None:
+            self._view_threads.shutdown(wait=False, cancel_futures=True)

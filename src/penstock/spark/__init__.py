@@ -4,12 +4,14 @@ What is here reaches the log over the Kafka protocol only, so that the same prog
 Penstock or a Kafka cluster, and on this machine or a Spark cluster. Needs the extra `spark`.
 """
 
+from penstock.spark.materialize import materialize
 from penstock.spark.reading import read, read_stream
 from penstock.spark.routing import RoutedSink, output_of
 from penstock.spark.session import session
 from penstock.spark.source import PenstockSource
 from penstock.spark.sqlite_sink import SqliteSink
 from penstock.spark.topic_sink import TopicSink
+from penstock.spark.view_sink import ViewSink
 from penstock.spark.writing import Sink, write_stream
 
 __all__ = [
@@ -18,6 +20,8 @@ __all__ = [
     "Sink",
     "SqliteSink",
     "TopicSink",
+    "ViewSink",
+    "materialize",
     "output_of",
     "read",
     "read_stream",

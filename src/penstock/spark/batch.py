@@ -57,6 +57,12 @@ def query_id(context: SparkContext) -> str:
     return found
 
 
+def announced(context: SparkContext) -> str:
+    """The checkpoint of the query whose batch the driver handles now."""
+    found: str = context.getLocalProperty(_CHECKPOINT)
+    return found
+
+
 def current_batch() -> Batch:
     """The batch that this task works for.
 
@@ -81,8 +87,29 @@ def watermark_at(checkpoint: str, batch_id: int) -> int | None:
 
     None if none of them has a time, or one does not know it yet.
     """
-    with fsspec.open(f"{checkpoint}/offsets/{batch_id}", "rt", encoding="utf-8") as file:
-        lines = file.read().split("\n")[_HEADER_LINES:]
-    offsets: list[dict[str, Any]] = [json.loads(line) for line in lines if line.startswith("{")]
+    offsets = _offsets(checkpoint, batch_id)
     known = [offset[TIME][WATERMARK] for offset in offsets if TIME in offset]
     return None if None in known else min(known, default=None)
+
+
+def position_at(checkpoint: str, batch_id: int) -> dict[str, dict[str, int]]:
+    """The ends of a batch in all topics: {"topic": {"partition": offset}}.
+
+    Where several sources read the same partition, what all of them have read.
+    """
+    position: dict[str, dict[str, int]] = {}
+    for offset in _offsets(checkpoint, batch_id):
+        for topic, partitions in offset.items():
+            if topic == TIME or not isinstance(partitions, dict):
+                continue
+            merged = position.setdefault(topic, {})
+            for number, end in partitions.items():
+                merged[number] = min(end, merged.get(number, end))
+    return position
+
+
+def _offsets(checkpoint: str, batch_id: int) -> list[dict[str, Any]]:
+    """Where the sources end in a batch, as Spark keeps it; of sources of other kinds nothing."""
+    with fsspec.open(f"{checkpoint}/offsets/{batch_id}", "rt", encoding="utf-8") as file:
+        lines = file.read().split("\n")[_HEADER_LINES:]
+    return [json.loads(line) for line in lines if line.startswith("{")]

@@ -27,32 +27,36 @@ class RunningBroker:
 
 
 @contextmanager
-def broker(data: Path | None = None, *, http: bool = False) -> Iterator[RunningBroker]:
+def broker(
+    data: Path | None = None, *, http: bool = False, views: str | None = None
+) -> Iterator[RunningBroker]:
     """Run a broker for the length of a with block.
 
     Args:
         data: where it keeps its data; by default a folder that is removed afterwards. Give the same
             folder to a second broker to see what a restart finds.
         http: also serve HTTP, with the schema registry.
+        views: the store of materialized views to be asked over HTTP, which it needs.
     """
     if data is not None:
-        with _running(data, http) as running:
+        with _running(data, http, views) as running:
             yield running
         return
     with (
         tempfile.TemporaryDirectory(prefix="penstock-") as folder,
-        _running(Path(folder), http) as running,
+        _running(Path(folder), http, views) as running,
     ):
         yield running
 
 
 @contextmanager
-def _running(data: Path, http: bool) -> Iterator[RunningBroker]:
+def _running(data: Path, http: bool, views: str | None) -> Iterator[RunningBroker]:
     loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="penstock-broker", daemon=True)
     thread.start()
     free = Address("127.0.0.1", 0)
-    server = Server(ServeSettings(data=data, kafka=free, http=free if http else None))
+    settings = ServeSettings(data=data, kafka=free, http=free if http else None, views=views)
+    server = Server(settings)
     try:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result()
         try:
