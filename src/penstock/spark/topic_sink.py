@@ -61,22 +61,30 @@ class TopicSink:
         topic: an existing topic.
         key: the column that becomes the key, if there is no column `key`.
         timeout_seconds: how long a batch may take; what a dead query left open is aborted after it.
+        name: what tells it from other sinks of the same query; by default by its topic.
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, *, key: str | None = None, timeout_seconds: int = 300
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        key: str | None = None,
+        timeout_seconds: int = 300,
+        name: str | None = None,
     ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._key = key
         self._timeout_ms = timeout_seconds * 1000
+        self._name = name or f"topic:{topic}"
         self._operation = f"cannot write to {topic}"
         self._markers: dict[str, Markers] = {}
 
     @property
     def name(self) -> str:
         """What tells it from other sinks of the same query."""
-        return f"topic:{self._topic}"
+        return self._name
 
     def prepare(self, frame: DataFrame) -> None:
         """Say before a query starts what would stop it.
