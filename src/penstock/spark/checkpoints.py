@@ -1,9 +1,9 @@
 """Keeps what Spark has planned for a batch safe before a sink is written to.
 
-Spark's checkpoint says what a batch reads: a file `offsets/N`, made before batch N runs. It is not synced
-to a local disk. Were it lost after the sink has committed batch N, Spark would plan another batch N,
-with more in it, and the sink would take it for the one it has. So there is a durable copy of the plan
-before the sink is written to. Damage to the newest files is repaired from it when the query starts:
+Spark's checkpoint says what a batch reads: a file `offsets/N`, made before batch N runs. It is not
+synced to a local disk. Were it lost after the sink has committed batch N, Spark would plan another
+batch N, with more in it, and the sink would take it for the one it has. So there is a durable copy of
+the plan before the sink is written to. Damage to the newest files is repaired from it at the next start:
 
 offsets/N missing or not as kept    it is what the copy says
 offsets/N damaged, never kept       it is removed: no sink has seen that batch, and Spark plans it anew
