@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml setup.py $(COMPILED)
 	  { echo "could not create a virtual environment (Debian: apt-get install python3-venv)"; exit 1; }
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1' 'setuptools>=77' wheel cython
 	@rm -f src/penstock/*.so src/penstock/*/*.so
-	$(BIN)/python -m pip install -q --no-build-isolation --group lint --group test -e '.[registry,spark]'
+	$(BIN)/python -m pip install -q --no-build-isolation --group lint --group test -e '.[registry,spark,postgres,delta]'
 	@touch $@
 
 demo: $(STAMP) ## Start a broker, stream a visible workload through it, show what happened

@@ -43,8 +43,15 @@ class RoutedSink:
         """Say before a query starts what would stop it.
 
         Raises:
-            UsageError: there is no such output, or a sink cannot take it.
+            UsageError: there is no such output, two sinks would share a marker, or a sink cannot
+                take its output.
         """
+        names = [sink.name for sink in self._sinks.values()]
+        shared = [name for name in names if names.count(name) > 1]
+        if shared:
+            # The marker of the first would tell the second that its batch has been written.
+            cause = f"two sinks are called {shared[0]}"
+            raise UsageError("cannot write several outputs", cause, "give one of them a name=")
         missing = [output for output in self._sinks if output not in frame.columns]
         if missing or OUTPUT not in frame.columns:
             cause = f"there is no output {', '.join(missing)} among {', '.join(frame.columns)}"

@@ -18,18 +18,18 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
     DoubleType,
     FloatType,
     IntegralType,
-    MapType,
-    StructType,
+    NullType,
 )
 
-from penstock.errors import ConflictError, UsageError
+from penstock.errors import UsageError
+from penstock.spark.replays import was_written
+from penstock.spark.row_modes import CHANGE, NESTED, PUTS, TAKES, Mode, RowMode, column, row_mode
 
 MARKERS: Final = "penstock_commits"
 _CREATE_MARKERS: Final = (
@@ -45,7 +45,6 @@ _AFFINITIES: Final[tuple[tuple[tuple[type[DataType], ...], str], ...]] = (
     ((FloatType, DoubleType), "REAL"),
     ((BinaryType,), "BLOB"),
 )
-_NESTED: Final = (StructType, ArrayType, MapType)
 
 
 class SqliteSink:
@@ -54,20 +53,33 @@ class SqliteSink:
     Args:
         path: the database's file, which is made if it is not there.
         table: where rows go; made with the columns of the first batch if it is not there.
-        key: columns that name a row: one that comes again replaces the one that is there. Without
-            a key rows are added.
+        key: columns that name a row.
+        mode: append, upsert or changelog (row_modes.py); by default upsert with a key, otherwise append.
+        name: what tells it from other sinks of the same query; by default by its table.
+
+    Raises:
+        UsageError: the mode does not fit the key.
     """
 
-    def __init__(self, path: str | Path, table: str, *, key: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        table: str,
+        *,
+        key: str | Sequence[str] = (),
+        mode: Mode | None = None,
+        name: str | None = None,
+    ) -> None:
         self._path = str(path)
         self._table = table
-        self._key = tuple(key)
+        self._name = name or f"table:{table}"
         self._operation = f"cannot write to table {table} of {path}"
+        self._mode = row_mode(mode, key, self._operation)
 
     @property
     def name(self) -> str:
         """What tells it from other sinks of the same query."""
-        return f"table:{self._table}"
+        return self._name
 
     def prepare(self, frame: DataFrame) -> None:
         """Say before a query starts what would stop it.
@@ -75,33 +87,33 @@ class SqliteSink:
         Raises:
             UsageError: the database cannot be used, or the table has other columns.
         """
-        missing = [name for name in self._key if name not in frame.columns]
-        if missing:
-            cause = f"there is no column {missing[0]} for the key"
-            raise UsageError(self._operation, cause, f"there are {', '.join(frame.columns)}")
+        self._mode.check(frame)
         try:
             with closing(self._connect()) as database:
-                self._check_columns(database, frame)
+                self._check_table(database, frame)
         except sqlite3.Error as error:
             raise UsageError(
                 self._operation, str(error), "check the file and its folder"
             ) from error
 
     def write(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
-        """Write one batch, or find that it has been written."""
+        """Write one batch, or find that it has been written.
+
+        Raises:
+            ConflictError: a later batch has been written.
+            UsageError: a row has no key, or is no change.
+        """
         marker = (query_id, self.name)
         with closing(self._connect()) as database:
             # At once as a writer, so that nobody else comes between the look and the commit.
             database.execute("BEGIN IMMEDIATE")
             database.execute(_CREATE_MARKERS)
             done = database.execute(_LAST, marker).fetchone()
-            if done is not None and done[0] > batch_id:
-                cause = f"batch {done[0]} has been written, and this is batch {batch_id}"
-                remedy = "start with a new checkpoint, or with the newest copy of this one"
-                raise ConflictError(self._operation, cause, remedy)
-            if done is None or done[0] < batch_id:
-                database.execute(self._create(batch))
-                database.executemany(self._insert(batch.columns), _rows(batch))
+            if not was_written(done and done[0], batch_id, self._operation):
+                statements = _Statements(self._table, self._mode, batch)
+                database.execute(statements.create)
+                for statement, values in statements.of(_rows(batch)):
+                    database.execute(statement, values)
                 database.execute(_MARK, (*marker, batch_id))
             database.execute("COMMIT")
 
@@ -111,37 +123,79 @@ class SqliteSink:
         database.execute("PRAGMA synchronous = FULL")
         return database
 
-    def _check_columns(self, database: sqlite3.Connection, frame: DataFrame) -> None:
-        existing = {
-            row[1] for row in database.execute(f"PRAGMA table_info({_quoted(self._table)})")
-        }
-        unknown = [name for name in frame.columns if existing and name not in existing]
-        if unknown:
-            cause = f"the table has no column {unknown[0]}"
-            raise UsageError(self._operation, cause, f"it has {', '.join(sorted(existing))}")
+    def _check_table(self, database: sqlite3.Connection, frame: DataFrame) -> None:
+        """That an existing table takes these rows: SQLite itself is asked, by a plan of a statement."""
+        pragma = f"PRAGMA table_info({_quoted(self._table)})"
+        existing = {row[1]: row[2] for row in database.execute(pragma)}
+        if not existing:
+            return
+        stored = self._mode.stored(frame.columns)
+        for field in (field for field in frame.schema if field.name in stored):
+            kept, wanted = existing.get(field.name), _affinity(field.dataType)
+            if kept is None:
+                cause = f"the table has no column {field.name}"
+                raise UsageError(self._operation, cause, f"it has {', '.join(sorted(existing))}")
+            if kept in _KEPT and kept != wanted and not isinstance(field.dataType, NullType):
+                cause = f"column {field.name} is {kept} in the table, and {wanted} in the query"
+                raise UsageError(self._operation, cause, "cast it, or write to another table")
+        statements = _Statements(self._table, self._mode, frame)
+        places = [None] * len(statements.columns)
+        database.execute(f"EXPLAIN {statements.put}", places)
 
-    def _create(self, batch: DataFrame) -> str:
-        columns = [f"{_quoted(one.name)} {_affinity(one.dataType)}" for one in batch.schema]
-        if self._key:
-            columns.append(f"PRIMARY KEY ({', '.join(map(_quoted, self._key))})")
-        return f"CREATE TABLE IF NOT EXISTS {_quoted(self._table)} ({', '.join(columns)})"
 
-    def _insert(self, columns: Sequence[str]) -> str:
-        names = ", ".join(map(_quoted, columns))
-        places = ", ".join("?" * len(columns))
-        text = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({places})"  # noqa: S608 -- quoted
-        if not self._key:
+_KEPT: Final = ("INTEGER", "REAL", "BLOB", "TEXT")  # what we make; others are the user's own
+
+
+class _Statements:
+    """What rows do to a table."""
+
+    def __init__(self, table: str, mode: RowMode, frame: DataFrame) -> None:
+        self._mode = mode
+        self._table = _quoted(table)
+        self._all = frame.columns
+        self.columns = mode.stored(frame.columns)
+        kinds = {field.name: field.dataType for field in frame.schema}
+        made = [f"{_quoted(name)} {_affinity(kinds[name])}" for name in self.columns]
+        if mode.key:
+            made.append(f"PRIMARY KEY ({', '.join(map(_quoted, mode.key))})")
+        self.create = f"CREATE TABLE IF NOT EXISTS {self._table} ({', '.join(made)})"
+        self.put = self._put()
+        where = " AND ".join(f"{_quoted(name)} = ?" for name in mode.key)
+        self._take = f"DELETE FROM {self._table} WHERE {where}"  # noqa: S608 -- quoted
+
+    def of(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, Sequence[Any]]]:
+        """A statement and its values for each row."""
+        places = {name: at for at, name in enumerate(self._all)}
+        stored = [places[name] for name in self.columns]
+        key = [places[name] for name in self._mode.key]
+        change = places[CHANGE] if self._mode.mode == "changelog" else None
+        for row in rows:
+            missing = [self._all[at] for at in key if row[at] is None]
+            if missing:
+                raise self._mode.refuse_null(missing[0])
+            if change is None or row[change] in PUTS:
+                yield self.put, [row[at] for at in stored]
+            elif row[change] in TAKES:
+                yield self._take, [row[at] for at in key]
+            else:
+                raise self._mode.refuse_change(row[change])
+
+    def _put(self) -> str:
+        names = ", ".join(map(_quoted, self.columns))
+        places = ", ".join("?" * len(self.columns))
+        text = f"INSERT INTO {self._table} ({names}) VALUES ({places})"  # noqa: S608 -- quoted
+        if not self._mode.key:
             return text
-        rest = [name for name in columns if name not in self._key]
+        rest = [name for name in self.columns if name not in self._mode.key]
         changes = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in rest)
-        keys = ", ".join(map(_quoted, self._key))
+        keys = ", ".join(map(_quoted, self._mode.key))
         return f"{text} ON CONFLICT ({keys}) DO {f'UPDATE SET {changes}' if rest else 'NOTHING'}"
 
 
 def _rows(batch: DataFrame) -> Iterator[tuple[Any, ...]]:
-    nested = [one.name for one in batch.schema if isinstance(one.dataType, _NESTED)]
+    nested = [one.name for one in batch.schema if isinstance(one.dataType, NESTED)]
     for name in nested:
-        batch = batch.withColumn(name, sql.to_json(name))
+        batch = batch.withColumn(name, sql.to_json(column(name)))
     for part in batch.toArrow().to_batches():
         columns: Iterable[list[Any]] = (column.to_pylist() for column in part.columns)
         for row in zip(*columns, strict=True):

@@ -67,6 +67,7 @@ class TopicSink:
         timeout_seconds: how long a batch may take; what a dead query left open is aborted after it.
         options: TLS and passwords, in the names that the source has for them, such as
             kafka.security.protocol.
+        name: what tells it from other sinks of the same query; by default by its topic.
 
     Raises:
         UsageError: the options make no sense.
@@ -80,11 +81,13 @@ class TopicSink:
         key: str | None = None,
         timeout_seconds: int = 300,
         options: Mapping[str, str] | None = None,
+        name: str | None = None,
     ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._key = key
         self._timeout_ms = timeout_seconds * 1000
+        self._name = name or f"topic:{topic}"
         self._operation = f"cannot write to {topic}"
         self._security = _security(options or {}, self._operation)
         self._markers: dict[str, Markers] = {}
@@ -92,7 +95,7 @@ class TopicSink:
     @property
     def name(self) -> str:
         """What tells it from other sinks of the same query."""
-        return f"topic:{self._topic}"
+        return self._name
 
     def prepare(self, frame: DataFrame) -> None:
         """Say before a query starts what would stop it.
