@@ -7,13 +7,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.pipelines.terms import current_terms
 from penstock.spark.source import PenstockSource
 
 
 def read_stream(
     spark: SparkSession,
-    bootstrap: str,
-    topics: str,
+    bootstrap: str | None = None,
+    topics: str = "",
     schema: StructType | str | None = None,
     **options: Any,
 ) -> DataFrame:
@@ -21,18 +22,20 @@ def read_stream(
 
     Args:
         spark: the session.
-        bootstrap: addresses of the cluster, HOST:PORT, separated by commas.
+        bootstrap: addresses of the cluster, HOST:PORT, separated by commas; by default what
+            `penstock run --bootstrap` or PENSTOCK_BOOTSTRAP says, and 127.0.0.1:9092 without them.
         topics: their names, separated by commas.
         schema: the fields of JSON values; without one the columns of Spark's own Kafka source.
         options: those of the source, such as startingOffsets="earliest".
     """
+    options = current_terms().source_options(topics, options)
     return _reader(spark, spark.readStream, bootstrap, topics, schema, options).load()
 
 
 def read(
     spark: SparkSession,
-    bootstrap: str,
-    topics: str,
+    bootstrap: str | None = None,
+    topics: str = "",
     schema: StructType | str | None = None,
     **options: Any,
 ) -> DataFrame:
@@ -43,12 +46,13 @@ def read(
 def _reader(
     spark: SparkSession,
     reader: Any,
-    bootstrap: str,
+    bootstrap: str | None,
     topics: str,
     schema: StructType | str | None,
     options: dict[str, Any],
 ) -> Any:
     spark.dataSource.register(PenstockSource)
-    reader = reader.format(PenstockSource.name()).option("kafka.bootstrap.servers", bootstrap)
+    address = bootstrap or current_terms().bootstrap
+    reader = reader.format(PenstockSource.name()).option("kafka.bootstrap.servers", address)
     reader = reader.option("subscribe", topics).options(**options)
     return reader if schema is None else reader.schema(schema)

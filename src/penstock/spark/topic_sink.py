@@ -32,6 +32,7 @@ from penstock.client.connection import reach
 from penstock.client.fencing import FencedError
 from penstock.client.transactional import BatchWriter, Ticket, Transaction
 from penstock.errors import PenstockError, UsageError
+from penstock.pipelines.terms import current_terms
 from penstock.record.encode import NewRecord
 from penstock.record.murmur2 import partition_of
 from penstock.spark import commit_markers
@@ -57,16 +58,21 @@ class TopicSink:
     """See the module.
 
     Args:
-        bootstrap: addresses of the cluster.
+        bootstrap: addresses of the cluster; None: those of the run, as for read_stream.
         topic: an existing topic.
         key: the column that becomes the key, if there is no column `key`.
         timeout_seconds: how long a batch may take; what a dead query left open is aborted after it.
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, *, key: str | None = None, timeout_seconds: int = 300
+        self,
+        bootstrap: str | None,
+        topic: str,
+        *,
+        key: str | None = None,
+        timeout_seconds: int = 300,
     ) -> None:
-        self._bootstrap = bootstrap
+        self._bootstrap = bootstrap or current_terms().bootstrap
         self._topic = topic
         self._key = key
         self._timeout_ms = timeout_seconds * 1000
