@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 from types import FrameType, ModuleType
 
+from pyspark.errors import StreamingQueryException
+
 from penstock.clock import SystemClock
 from penstock.pipelines.reports import Ended, Failed, Reporter
 from penstock.spark.failures import failed_program
@@ -44,6 +46,8 @@ def _run(file: Path, arguments: list[str], supervised: Supervised) -> Ended | Fa
         return supervised.failed
     if error is None or supervised.stopping:
         return Ended(stopped=supervised.stopping)
+    if isinstance(error, StreamingQueryException):
+        return supervised.failed_with(error)
     return failed_program(error, file)
 
 

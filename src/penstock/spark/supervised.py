@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import (
@@ -101,6 +102,12 @@ class Supervised:
         """Return when all queries have ended; the first that fails ends all."""
         for query in self._queries:
             query.awaitTermination()
+
+    def failed_with(self, error: StreamingQueryException) -> Failed:
+        """What a query that somebody waited for failed with, where Spark has not told it yet."""
+        failed = [query.name for query in self._queries if query.exception() is not None]
+        name = failed[0] if failed else "unknown"
+        return failed_query(str(error), name, self._batches.get(name))
 
     # -- what Spark tells
 

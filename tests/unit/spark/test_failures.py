@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from penstock.errors import UnavailableError, UsageError
 from penstock.pipelines.reports import Cause
@@ -76,6 +77,7 @@ def test_sparks_own_words_where_there_is_no_python() -> None:
         (UsageError("cannot", "it is wrong"), Cause.PROGRAM),
         (UnavailableError("cannot", "the broker is away"), Cause.PEER),
         (ConnectionRefusedError("x"), Cause.PEER),
+        (Py4JError("An error occurred while calling o35.awaitTermination"), Cause.PEER),
     ],
 )
 def test_a_file_that_failed(error: Exception, cause: Cause) -> None:
