@@ -36,10 +36,11 @@ test: $(STAMP) ## Unit and contract tests and one smoke per client
 	$(BIN)/python -m tools.clients
 	$(BIN)/python -m pytest -m 'not compat and not fault'
 
-compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka
+compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka; pipelines also on a Spark cluster
 	$(BIN)/python -m tools.clients
 	$(BIN)/python -m tools.kafka install
 	$(BIN)/python -m pytest tests/clients tests/spark tests/contract/test_cli.py tests/contract/test_cli_groups.py -v --timeout 600
+	PENSTOCK_TEST_SPARK=cluster $(BIN)/python -m pytest tests/spark -k on-kafka -v --timeout 600
 
 fault-log: $(STAMP) ## Crash, power-loss, corruption and kill -9 tests of the log
 	$(BIN)/python -m pytest tests/fault --ignore tests/fault/test_exactly_once.py --ignore tests/fault/test_spark_sink.py --ignore tests/fault/test_spark_view.py -v --timeout 3600

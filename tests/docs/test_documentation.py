@@ -18,7 +18,7 @@ RUN = [
     ROOT / "README.md",
     *(
         GUIDE / f"{page}.md"
-        for page in ("testing", "once", "both", "spark", "views", "exactly-once")
+        for page in ("testing", "once", "both", "spark", "views", "exactly-once", "cluster")
     ),
 ]
 

@@ -16,7 +16,19 @@ from typing import Annotated, Any, Final
 import typer
 
 import penstock
-from penstock.cli import consume, groups, log, output, produce, serve, topics, transactions, views
+from penstock.cli import (
+    consume,
+    groups,
+    log,
+    output,
+    pipelines,
+    produce,
+    serve,
+    topics,
+    transactions,
+    views,
+)
+from penstock.cli import run as run_pipeline
 from penstock.cli.options import Format, Json, Output, wants_json
 from penstock.errors import (
     ConflictError,
@@ -64,6 +76,8 @@ app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
+app.command("run", epilog=run_pipeline.EXAMPLES)(run_pipeline.run)
+app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(views.app, name="views")
 app.add_typer(log.app, name="log")
 

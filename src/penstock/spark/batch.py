@@ -51,6 +51,11 @@ def announce(context: SparkContext, checkpoint: str) -> None:
     context.setLocalProperty(_CHECKPOINT, checkpoint)
 
 
+def batch_properties(checkpoint: str, query: str, batch_id: int) -> dict[str, str]:
+    """What a task of a batch is told, as local properties: for tests that run without a query."""
+    return {_CHECKPOINT: checkpoint, _QUERY_ID: query, _BATCH_ID: str(batch_id)}
+
+
 def query_id(context: SparkContext) -> str:
     """The query whose batch the driver handles now."""
     found: str = context.getLocalProperty(_QUERY_ID)

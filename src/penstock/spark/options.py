@@ -84,6 +84,8 @@ class SourceOptions:
     assigned: tuple[Place, ...]
     starting: Bound
     ending: Bound
+    bounded: bool
+    """A stream that reads to the ending offsets and no further."""
     offsets_per_trigger: int | None
     partitions_min: int | None
     fail_on_data_loss: bool
@@ -124,16 +126,14 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
     if sum(map(bool, (topics, pattern, assigned))) != 1:
         cause = "it is not said which topics"
         raise UsageError(READ, cause, "set one of subscribe, subscribePattern and assign")
-    ending = options.bound("ending", LATEST)
-    if streaming and any(name.startswith("ending") for name in options.names):
-        raise UsageError(READ, "a stream has no end", "leave endingOffsets and the like to batches")
     return SourceOptions(
         bootstrap=options.bootstrap(),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
         starting=options.bound("starting", LATEST if streaming else EARLIEST),
-        ending=ending,
+        ending=options.bound("ending", LATEST),
+        bounded=options.has("ending"),
         offsets_per_trigger=options.count("maxOffsetsPerTrigger"),
         partitions_min=options.count("minPartitions"),
         fail_on_data_loss=options.flag("failOnDataLoss", True),
@@ -178,6 +178,9 @@ class _Options:
                 or f"there are {', '.join(_NAMES)}"
             )
             raise UsageError(READ, f"there is no option {unknown[0]}", remedy)
+
+    def has(self, beginning: str) -> bool:
+        return any(name.startswith(beginning) for name in self._values)
 
     def text(self, name: str, default: str) -> str:
         return self._values.get(name.lower(), default).strip()

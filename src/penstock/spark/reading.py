@@ -8,14 +8,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.pipelines.terms import current_terms
 from penstock.spark.columns import ERROR
 from penstock.spark.source import PenstockSource
 
 
 def read_stream(
     spark: SparkSession,
-    bootstrap: str,
-    topics: str,
+    bootstrap: str | None = None,
+    topics: str = "",
     schema: StructType | str | None = None,
     **options: Any,
 ) -> DataFrame:
@@ -23,7 +24,8 @@ def read_stream(
 
     Args:
         spark: the session.
-        bootstrap: addresses of the cluster, HOST:PORT, separated by commas.
+        bootstrap: addresses of the cluster, HOST:PORT, separated by commas; by default what
+            `penstock run --bootstrap` or PENSTOCK_BOOTSTRAP says, and 127.0.0.1:9092 without them.
         topics: their names, separated by commas.
         schema: the fields of JSON values; without one the columns of Spark's own Kafka source.
         options: those of the source, such as startingOffsets="earliest".
@@ -31,6 +33,7 @@ def read_stream(
     Where malformed values do not stop the query, their number is in the progress of each batch,
     under observedMetrics, `malformed TOPICS`.
     """
+    options = current_terms().source_options(topics, options)
     if schema is None:
         return _reader(spark, spark.readStream, bootstrap, topics, None, options).load()
     asked = StructType.fromDDL(schema) if isinstance(schema, str) else schema
@@ -44,8 +47,8 @@ def read_stream(
 
 def read(
     spark: SparkSession,
-    bootstrap: str,
-    topics: str,
+    bootstrap: str | None = None,
+    topics: str = "",
     schema: StructType | str | None = None,
     **options: Any,
 ) -> DataFrame:
@@ -56,12 +59,13 @@ def read(
 def _reader(
     spark: SparkSession,
     reader: Any,
-    bootstrap: str,
+    bootstrap: str | None,
     topics: str,
     schema: StructType | str | None,
     options: dict[str, Any],
 ) -> Any:
     spark.dataSource.register(PenstockSource)
-    reader = reader.format(PenstockSource.name()).option("kafka.bootstrap.servers", bootstrap)
+    address = bootstrap or current_terms().bootstrap
+    reader = reader.format(PenstockSource.name()).option("kafka.bootstrap.servers", address)
     reader = reader.option("subscribe", topics).options(**options)
     return reader if schema is None else reader.schema(schema)

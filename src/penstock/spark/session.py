@@ -9,7 +9,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from penstock.pipelines.terms import current_terms
 from penstock.spark.source import PenstockSource
+from penstock.spark.supervised import supervision
 from penstock.spark.topic_sink import SETTINGS
 
 _SETTINGS: Final = {
@@ -38,18 +40,20 @@ _CLUSTER_SETTINGS: Final = ("spark.driver.bindAddress", "spark.driver.host", "sp
 def session(
     name: str = "penstock",
     *,
-    master: str = "local[*]",
+    master: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A session that knows `format("penstock")`.
 
     Args:
         name: what Spark calls the application.
-        master: local[*], or the address of a Spark cluster.
+        master: local[*], or the address of a Spark cluster; by default what `penstock run --master`
+            or PENSTOCK_MASTER says, and local[*] without them.
         settings: Spark's own, which win over those set here.
     """
     # Without it the workers run the system's Python, which has no pyspark, and die after a while.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = master or current_terms().master
     local = master.startswith("local")
     chosen = {k: v for k, v in _SETTINGS.items() if local or k not in _CLUSTER_SETTINGS}
     builder = SparkSession.builder.appName(name).master(master)
@@ -57,4 +61,6 @@ def session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(PenstockSource)
+    if (supervised := supervision()) is not None:
+        supervised.attach(spark)
     return spark

@@ -180,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = from_position(start)
         latest = self._target if self._target is not None else self._planner.positions.latest()
         self._latest = latest
-        end = self._not_shrunk(begun, latest)
+        end = self._bounded(begun, self._not_shrunk(begun, latest))
         # A partition that came while reading went on is read from its beginning.
         begun |= self._planner.positions.earliest([place for place in end if place not in begun])
         rows = self._planner.options.offsets_per_trigger
@@ -200,6 +200,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Records of one range."""
         assert isinstance(partition, Range)
         return self._planner.read(partition)
+
+    def _bounded(self, begun: Offsets, ends: Offsets) -> Offsets:
+        """The ends, none of them beyond the one that the user gave."""
+        if not self._planner.options.bounded:
+            return ends
+        ending = self._planner.positions.ending()
+        # Who has read further already stays there.
+        return {p: max(begun.get(p, 0), min(end, ending.get(p, end))) for p, end in ends.items()}
 
     def _not_shrunk(self, begun: Offsets, latest: Offsets) -> Offsets:
         """The ends, none of them before what has been read: positions never go back."""

@@ -35,6 +35,7 @@ from penstock.client.security import NAMES as SECURITY_NAMES
 from penstock.client.security import Security
 from penstock.client.transactional import BatchWriter, Ticket, Transaction
 from penstock.errors import PenstockError, UsageError
+from penstock.pipelines.terms import current_terms
 from penstock.record.encode import NewRecord
 from penstock.record.murmur2 import partition_of
 from penstock.spark import commit_markers
@@ -61,7 +62,7 @@ class TopicSink:
     """See the module.
 
     Args:
-        bootstrap: addresses of the cluster.
+        bootstrap: addresses of the cluster; None: those of the run, as for read_stream.
         topic: an existing topic.
         key: the column that becomes the key, if there is no column `key`.
         timeout_seconds: how long a batch may take; what a dead query left open is aborted after it.
@@ -75,7 +76,7 @@ class TopicSink:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: str | None,
         topic: str,
         *,
         key: str | None = None,
@@ -83,7 +84,7 @@ class TopicSink:
         options: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> None:
-        self._bootstrap = bootstrap
+        self._bootstrap = bootstrap or current_terms().bootstrap
         self._topic = topic
         self._key = key
         self._timeout_ms = timeout_seconds * 1000

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from penstock.errors import UsageError
+from penstock.pipelines.terms import Terms, current_terms
 from penstock.spark.batch import announce, query_id
 from penstock.spark.checkpoints import Plans
+from penstock.spark.supervised import supervision
 
 
 class Sink(Protocol):
@@ -33,7 +37,7 @@ def write_stream(
     frame: DataFrame,
     sink: Sink,
     *,
-    checkpoint: str,
+    checkpoint: str | None = None,
     output_mode: str = "append",
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
@@ -44,27 +48,50 @@ def write_stream(
         frame: a streaming DataFrame.
         sink: where its rows go, such as TopicSink.
         checkpoint: the folder in which Spark keeps how far it is; it is what makes the query the
-            same one after a restart.
+            same one after a restart. `penstock run` has a place for it, named like the query.
         output_mode: append, update or complete, as in Spark.
-        trigger: as for Spark's `trigger`, such as {"availableNow": True}.
-        name: what Spark calls the query.
+        trigger: as for Spark's `trigger`, such as {"availableNow": True}. A run that has an end
+            (`penstock run --until`) takes its place.
+        name: what Spark calls the query; by default the name of the sink if it is supervised.
 
     Raises:
         PenstockError: the sink cannot be written to.
     """
     sink.prepare(frame)
+    spark = frame.sparkSession
+    terms, supervised = current_terms(), supervision()
+    label = name or sink.name
+    checkpoint = checkpoint or _default_checkpoint(terms, label)
     plans = Plans(checkpoint)
     plans.restore()
-    context = frame.sparkSession.sparkContext
 
     def write(batch: DataFrame, batch_id: int) -> None:
         plans.keep(batch_id)
-        sink.write(batch, batch_id, query_id(context))
+        if supervised is not None:
+            supervised.begin(label, batch_id)
+        sink.write(batch, batch_id, query_id(spark.sparkContext))
 
-    announce(context, checkpoint)
+    announce(spark.sparkContext, checkpoint)
     writer = frame.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)
-    if name is not None:
+    if supervised is not None:
+        supervised.attach(spark)
+        supervised.starting(label, checkpoint)
+        writer = writer.queryName(label)
+    elif name is not None:
         writer = writer.queryName(name)
-    if trigger is not None:
+    if terms.bounded:
+        writer = writer.trigger(availableNow=True)
+    elif trigger is not None:
         writer = writer.trigger(**trigger)
-    return writer.foreachBatch(write).start()
+    query = writer.foreachBatch(write).start()
+    if supervised is not None:
+        supervised.add(query)
+    return query
+
+
+def _default_checkpoint(terms: Terms, label: str) -> str:
+    if terms.checkpoints is None:
+        cause = "it is not said where its checkpoint is"
+        remedy = "pass checkpoint=, or start the file with `penstock run`"
+        raise UsageError(f"cannot start the query {label}", cause, remedy)
+    return f"{terms.checkpoints}/{re.sub(r'[^A-Za-z0-9_.-]+', '-', label)}"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from penstock.testing import RunningBroker
 
 
@@ -19,3 +21,16 @@ def penstock_broker() -> Iterator[RunningBroker]:
 
     with broker() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def penstock_spark() -> Iterator[SparkSession]:
+    """A Spark session on this machine, for all tests of a run."""
+    from penstock.spark import session  # noqa: PLC0415 -- as above, and it needs the extra spark
+
+    # As little as there can be: tests have few rows, and every task costs milliseconds.
+    few = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1"}
+    spark = session("tests", master="local[1]", settings=few)
+    spark.sparkContext.setLogLevel("ERROR")
+    yield spark
+    spark.stop()

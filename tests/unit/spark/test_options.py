@@ -30,6 +30,12 @@ def test_names_may_be_written_in_any_case() -> None:
     assert options.offsets_per_trigger == 5
 
 
+def test_a_stream_has_an_end_where_one_is_given() -> None:
+    assert not parse_options(LEAST, streaming=True).bounded
+    bounded = parse_options({**LEAST, "endingOffsets": '{"a": {"0": 7}}'}, streaming=True)
+    assert (bounded.bounded, bounded.ending.offsets) == (True, {Place("a", 0): 7})
+
+
 def test_offsets_by_partition() -> None:
     text = '{"a": {"0": 23, "1": -2}}'
     starting = parse_options({**LEAST, "startingOffsets": text}, streaming=True).starting
@@ -53,7 +59,6 @@ def test_offsets_by_partition() -> None:
         ({**LEAST, "failOnDataLoss": "maybe"}, "write true or false"),
         ({**LEAST, "kafka.isolation.level": "none"}, "write read_committed or read_uncommitted"),
         ({**LEAST, "valueFormat": "xml"}, "write raw or json"),
-        ({**LEAST, "endingOffsets": "latest"}, "a stream has no end"),
         ({"kafka.bootstrap.servers": "h:1", "assign": "a"}, 'write {"topic": [0, 1]}'),
     ],
 )
