@@ -48,7 +48,7 @@ def run(frame: DataFrame, folder: Path) -> tuple[list[Row], StreamingQuery]:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(60)
+    assert query.awaitTermination(100), "the query has not ended"
     return rows, query
 
 

@@ -61,10 +61,12 @@ class AvroValues:
         writer, start = self._reader, 0
         if self._registry is not None:
             writer, start = _writer(self._registry, value), _PREFIX.size
+        # The same one twice would be compared with itself, for every value.
+        reader = None if writer is self._reader else self._reader
         stream = io.BytesIO(value)
         stream.seek(start)
         try:
-            row = fastavro.schemaless_reader(stream, writer, self._reader)
+            row = fastavro.schemaless_reader(stream, writer, reader)
         except Exception as error:  # it has no error of its own for bytes that are not Avro
             raise NotAvroError(f"{type(error).__name__}: {error}") from error
         if left := len(value) - stream.tell():
