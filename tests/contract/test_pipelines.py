@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "pipelines"
         self._folder = folder
+        self._started: list[subprocess.Popen[str]] = []
         self.environment = {"PENSTOCK_PIPELINES": str(self.root), "NO_COLOR": "1"}
         self.cli = Commands("127.0.0.1:1")
         self.cli.environment.update(self.environment)
@@ -33,13 +34,22 @@ class Runs:
     def start(self, text: str, *options: str) -> subprocess.Popen[str]:
         file = self._folder / "shop.py"
         file.write_text(text)
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [*PENSTOCK, "run", str(file), *options],
             env=os.environ | self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._started.append(started)
+        return started
+
+    def end(self) -> None:
+        """Kill what a failed test left; its pipeline follows by itself."""
+        for started in self._started:
+            if started.poll() is None:
+                started.kill()
+                started.communicate()
 
     def run(self, text: str, *options: str) -> tuple[int, str, str]:
         started = self.start(text, *options)
@@ -52,8 +62,10 @@ class Runs:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
-    return Runs(tmp_path)
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    made = Runs(tmp_path)
+    yield made
+    made.end()
 
 
 def eventually(ready: Callable[[], object], what: str) -> None:
@@ -126,6 +138,23 @@ def test_a_broker_that_is_away_is_waited_for_and_a_signal_ends_the_wait(runs: Ru
     started.send_signal(signal.SIGTERM)
     _, errors = started.communicate(timeout=SECONDS_MAX)
     assert (started.returncode, errors) == (0, "shop is stopped\n")
+
+
+def test_a_run_goes_on_when_nobody_reads_what_it_says(runs: Runs, tmp_path: Path) -> None:
+    started = runs.start(
+        "import os, pathlib, signal\n"
+        f"mark = pathlib.Path({str(tmp_path / 'mark')!r})\n"
+        "if not mark.exists():\n"
+        "    mark.touch()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert started.stderr is not None
+    assert started.stdout is not None
+    started.stderr.close()
+    assert started.wait(SECONDS_MAX) == 0
+    started.stdout.close()
+    facts = runs.described()["facts"]
+    assert (facts["phase"], facts["restarts"]) == ("done", 1)
 
 
 WAITS = "import pathlib, time\npathlib.Path({!r}).touch()\ntime.sleep(600)\n"

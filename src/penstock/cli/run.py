@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -126,7 +127,8 @@ def supervise(folder: PipelineFolder, program: Program) -> None:
             environ=os.environ,
         )
         phase = supervisor.run()
-    output.message(f"{folder.name} is {phase}")
+    with contextlib.suppress(BrokenPipeError):
+        output.message(f"{folder.name} is {phase}")
     if supervisor.signalled == signal.SIGINT:
         raise KeyboardInterrupt
 

@@ -72,7 +72,7 @@ class Supervisor:
         self._lock = lock
         self._program = program
         self._clock = clock
-        self._say = say
+        self._listener = say
         self._environ = environ
         self._queries = folder.queries()
         terms = program.terms
@@ -115,6 +115,11 @@ class Supervisor:
                     self._give_up(last)
                 if not self._wait(last if isinstance(last, Failed) else None):
                     return self._end(Phase.STOPPED)
+
+    def _say(self, line: str) -> None:
+        # A terminal that is gone, or a pipe that nobody reads, is no reason to stop.
+        with contextlib.suppress(OSError):
+            self._listener(line)
 
     # -- one try
 

@@ -13,6 +13,7 @@ from penstock.pipelines.reports import Cause, Failed
 # Words that stand in the text of an error when something the pipeline needs is away for a while.
 _AWAY: Final = re.compile(
     r"UnavailableError|NoBrokersAvailable|Py4J(?:Network)?Error|JAVA_GATEWAY_EXITED"
+    r"|CANNOT_OPEN_SOCKET|Python worker failed to connect"
     r"|Connection(?:Refused|Reset|Aborted)?Error|BrokenPipeError|Connection (?:refused|reset)"
     r"|ExecutorLostFailure|SparkContext (?:was|has been) shut ?down|stopped SparkContext"
     r"|java\.net\.\w+Exception|java\.io\.EOFException|psycopg\.OperationalError|database is locked"

@@ -51,6 +51,7 @@ AWAY = "penstock.errors.UnavailableError: cannot read topics: 127.0.0.1:9 does n
         (ANALYSIS, Cause.PROGRAM, "cannot be resolved."),
         (AWAY, Cause.PEER, AWAY),
         ("psycopg.OperationalError: the server is starting up", Cause.PEER, "starting up"),
+        ("SparkException: Python worker failed to connect back", Cause.PEER, "connect back"),
     ],
 )
 def test_a_query_that_failed(line: str, cause: Cause, error: str) -> None:
