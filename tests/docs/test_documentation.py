@@ -18,7 +18,16 @@ RUN = [
     ROOT / "README.md",
     *(
         GUIDE / f"{page}.md"
-        for page in ("testing", "once", "both", "spark", "views", "exactly-once", "cluster")
+        for page in (
+            "testing",
+            "once",
+            "both",
+            "spark",
+            "time",
+            "views",
+            "exactly-once",
+            "cluster",
+        )
     ),
 ]
 

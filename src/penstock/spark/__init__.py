@@ -10,9 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import UsageError
+from penstock.spark.lateness import adjusted_time, split_late
 from penstock.spark.materialize import materialize
 from penstock.spark.parquet_manifest import Manifest, read_manifest
 from penstock.spark.parquet_sink import ParquetSink
+from penstock.spark.progress import PartitionTime, SourceTime, source_times
 from penstock.spark.reading import read, read_stream
 from penstock.spark.routing import RoutedSink, output_of
 from penstock.spark.session import session
@@ -31,20 +33,25 @@ __all__ = [
     "DeltaSink",
     "Manifest",
     "ParquetSink",
+    "PartitionTime",
     "PenstockSource",
     "PostgresSink",
     "RoutedSink",
     "Sink",
+    "SourceTime",
     "SqliteSink",
     "TopicSink",
     "ViewSink",
-    "materialize",
     "WebhookSink",
+    "adjusted_time",
+    "materialize",
     "output_of",
     "read",
     "read_manifest",
     "read_stream",
     "session",
+    "source_times",
+    "split_late",
     "write_stream",
 ]
 

@@ -14,6 +14,8 @@ from penstock.client.security import NAMES as SECURITY_NAMES
 from penstock.client.security import Security
 from penstock.client.topics import did_you_mean
 from penstock.errors import UsageError
+from penstock.spark.durations import duration_ms
+from penstock.spark.watermarks import Rules
 
 READ: Final = "cannot read topics"
 _NAMES: Final = (
@@ -39,6 +41,9 @@ _NAMES: Final = (
     "schemaRegistryUrl",
     "schemaRegistryUserInfo",
     *(f"kafka.{name}" for name in SECURITY_NAMES),
+    "eventTimeColumn",
+    "watermarkDelay",
+    "idleTimeout",
 )
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
@@ -75,6 +80,14 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class EventTime:
+    """Which column is the time of a row, and how the watermark follows it."""
+
+    column: str
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What the user asked for."""
 
@@ -103,6 +116,7 @@ class SourceOptions:
     value_message: str
     """Of the Protobuf schema; nothing: the first."""
     registry: Registry | None
+    event_time: EventTime | None
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -146,6 +160,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         value_schema=options.text("valueSchema", ""),
         value_message=options.text("valueMessage", ""),
         registry=options.registry(),
+        event_time=options.event_time(),
     )
 
 
@@ -233,6 +248,20 @@ class _Options:
         if word not in fates or (fates[word] is Fate.TOPIC) != bool(topic):
             raise _wrong("malformed", text, "fail, column or topic:NAME")
         return fates[word], topic
+
+    def event_time(self) -> EventTime | None:
+        column = self.text("eventTimeColumn", "")
+        delay, idle = self.text("watermarkDelay", ""), self.text("idleTimeout", "")
+        if not column and (delay or idle):
+            cause = "there is a watermarkDelay or an idleTimeout, but no time that it is about"
+            raise UsageError(READ, cause, "set eventTimeColumn")
+        if not column:
+            return None
+        delay_ms = duration_ms(READ, "watermarkDelay", delay or "0 seconds")
+        idle_ms = duration_ms(READ, "idleTimeout", idle) if idle else None
+        if idle_ms == 0:
+            raise _wrong("idleTimeout", idle, "a duration above 0, or leave it out")
+        return EventTime(column, Rules(delay_ms, idle_ms))
 
     def assigned(self) -> tuple[Place, ...]:
         text = self.text("assign", "")
