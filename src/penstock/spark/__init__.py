@@ -9,6 +9,7 @@ from penstock.spark.routing import RoutedSink, output_of
 from penstock.spark.session import session
 from penstock.spark.source import PenstockSource
 from penstock.spark.sqlite_sink import SqliteSink
+from penstock.spark.state import keyed
 from penstock.spark.topic_sink import TopicSink
 from penstock.spark.writing import Sink, write_stream
 
@@ -18,6 +19,7 @@ __all__ = [
     "Sink",
     "SqliteSink",
     "TopicSink",
+    "keyed",
     "output_of",
     "read",
     "read_stream",
