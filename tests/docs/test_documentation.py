@@ -24,6 +24,8 @@ RUN = [
             "both",
             "spark",
             "time",
+            "state",
+            "windows",
             "views",
             "exactly-once",
             "cluster",

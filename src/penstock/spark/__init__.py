@@ -20,6 +20,7 @@ from penstock.spark.routing import RoutedSink, output_of
 from penstock.spark.session import session
 from penstock.spark.source import PenstockSource
 from penstock.spark.sqlite_sink import SqliteSink
+from penstock.spark.state import keyed
 from penstock.spark.topic_sink import TopicSink
 from penstock.spark.view_sink import ViewSink
 from penstock.spark.webhook_sink import WebhookSink
@@ -44,6 +45,7 @@ __all__ = [
     "ViewSink",
     "WebhookSink",
     "adjusted_time",
+    "keyed",
     "materialize",
     "output_of",
     "read",

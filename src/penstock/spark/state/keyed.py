@@ -1,0 +1,154 @@
+"""`keyed`: state by key in a streaming query, by a plain function over Arrow tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
+
+from penstock.errors import UsageError
+from penstock.spark.batch import current_batch
+from penstock.spark.state.bucket import RESERVED, Clock, open_bucket
+from penstock.spark.state.operators import Function, Operator
+from penstock.spark.state.places import place
+from penstock.spark.state.runs import DUE, HASH, Opened
+
+BUCKET: Final = "_bucket"
+_TICK: Final = "_tick"  # a row that is only there so that its bucket hears of the batch
+FOLDER: Final = "state-of-penstock"
+_opened: Final = Opened()  # one for each worker process, which Spark uses for many tasks
+
+
+def keyed(
+    frame: DataFrame,
+    *,
+    by: Sequence[str],
+    function: Function,
+    state: str | StructType,
+    output: str | StructType,
+    name: str,
+    buckets: int = 4,
+    order_by: Sequence[str] = (),
+) -> DataFrame:
+    """Keep state by key, and make rows out of it and of what arrives.
+
+    In every batch the function is called once for each bucket of keys that has something to do:
+
+        def function(state: pa.Table, rows: pa.Table, times: Times) -> tuple[pa.Table, pa.Table]
+
+    `state` has all stored rows of the keys at hand: those that `rows` names and those that have a row
+    whose `_due` (a bigint column of the state, in ms of event time, may be null) is at most
+    `times.now_ms`, the watermark. A key may have any number of rows. The function returns all rows that
+    these keys shall have from now on (a key that is left out is forgotten) and the output. It must be
+    a pure function, so that a batch that is run again leaves the same.
+
+    Args:
+        frame: a streaming DataFrame; the query must be started by write_stream.
+        by: the columns that are the key.
+        function: see above.
+        state: columns of the state beside the key, which comes first; as a schema or DDL.
+        output: columns of the output.
+        name: tells the state from others in the same checkpoint; what is stored belongs to it.
+        buckets: into how many parts keys are divided, each the work of one task. Fixed from the start.
+        order_by: by which columns the rows of a call are sorted; without it they come in any order.
+
+    Raises:
+        UsageError: columns are missing or have names that are used here.
+    """
+    wanted = StructType.fromDDL(state) if isinstance(state, str) else state
+    made = StructType.fromDDL(output) if isinstance(output, str) else output
+    _check(frame, by, wanted, order_by, name)
+    key = [StructField(column, frame.schema[column].dataType) for column in by]
+    operator = Operator(
+        name,
+        tuple(by),
+        function,
+        to_arrow_schema(StructType([*key, *wanted.fields]), timezone="UTC"),
+        to_arrow_schema(made, timezone="UTC"),
+    )
+    bucket = sql.pmod(sql.col(HASH), sql.lit(buckets)).cast("int")
+    marked = frame.withColumn(HASH, sql.xxhash64(*by)).withColumn(BUCKET, bucket)
+    columns = marked.withColumn(_TICK, sql.lit(False)).schema
+    columns = StructType([StructField(c.name, c.dataType) for c in columns])
+    ticked = marked.mapInArrow(_Ticking(to_arrow_schema(columns, timezone="UTC"), buckets), columns)
+    task = _Task(operator, buckets, tuple(order_by))
+    return ticked.repartitionById(buckets, BUCKET).mapInArrow(task, made)
+
+
+def _check(
+    frame: DataFrame, by: Sequence[str], state: StructType, order_by: Sequence[str], name: str
+) -> None:
+    operation = f"cannot keep the state {name!r}"
+    missing = [column for column in (*by, *order_by) if column not in frame.columns]
+    if missing or not by:
+        cause = f"there is no column {missing[0]}" if missing else "there is no key"
+        raise UsageError(operation, cause, f"name columns of {', '.join(frame.columns)}")
+    taken = RESERVED | {_TICK}
+    bad = [column for column in (*frame.columns, *state.names) if column in taken]
+    if bad or set(by) & set(state.names):
+        cause = f"the name of the column {(bad or sorted(set(by) & set(state.names)))[0]} is taken"
+        raise UsageError(operation, cause, "give it another name")
+    if DUE in state.names and state[DUE].dataType != LongType():
+        cause = f"the column {DUE} is {state[DUE].dataType.simpleString()}"
+        raise UsageError(operation, cause, f"make {DUE} a bigint, of milliseconds since 1970")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise UsageError(operation, "its name cannot be that of a folder", "use letters and digits")
+
+
+class _Ticking:
+    """Adds a row for each bucket to what a task reads, so that each bucket runs in every batch."""
+
+    def __init__(self, schema: pa.Schema, buckets: int) -> None:
+        self._schema = schema
+        self._buckets = buckets
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        kinds = self._schema.types
+        for batch in batches:
+            columns = [*batch.columns, pa.array(np.zeros(len(batch), bool))]
+            # Spark says of a column that it has no nulls, or has a time zone, as it knows it.
+            fitted = [column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
+            yield pa.RecordBatch.from_arrays(fitted, schema=self._schema)
+        *nulls, _, _ = [pa.nulls(self._buckets, kind) for kind in kinds]
+        numbers, ticks = pa.array(range(self._buckets), kinds[-2]), np.ones(self._buckets, bool)
+        columns = [*nulls, numbers, pa.array(ticks)]
+        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+class _Task:
+    """Works on the buckets that a task was given."""
+
+    def __init__(self, operator: Operator, buckets: int, order_by: tuple[str, ...]) -> None:
+        self._operator = operator
+        self._buckets = buckets
+        self._order_by = order_by
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        if not tables:
+            return
+        rows = pa.concat_tables(tables)
+        for bucket in sorted(rows[BUCKET].unique().to_pylist()):
+            own = rows.filter(pc.equal(rows[BUCKET], bucket))
+            own = own.filter(pc.invert(own[_TICK])).drop_columns([BUCKET, _TICK])
+            if self._order_by:
+                own = own.sort_by([(column, "ascending") for column in self._order_by])
+            yield from self._run(bucket, own).to_batches()
+
+    def _run(self, bucket: int, rows: pa.Table) -> pa.Table:
+        batch, operator = current_batch(), self._operator
+        times = batch.times()
+        root = place(batch.checkpoint).below(FOLDER).below(operator.name)
+        opened = open_bucket(
+            root, bucket, self._buckets, operator.state, operator.by, batch.batch_id, _opened
+        )
+        opened.clock = Clock(times.now_ms)
+        return operator.apply(opened, batch.batch_id, rows, times)

@@ -1,0 +1,49 @@
+"""State by key in a query: counts stay exact whatever runs twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from tests.clients.brokers import Broker
+from tests.clients.wire import Wire
+from tests.spark.test_sqlite_sink import fill, orders, query, run
+
+from penstock.spark import SqliteSink, keyed
+from penstock.spark.batch import Times
+
+
+def counts(frame: DataFrame) -> DataFrame:
+    # Inside, so that it goes to the workers as it is: they do not know the tests.
+    def count(state: pa.Table, rows: pa.Table, times: Times) -> tuple[pa.Table, pa.Table]:
+        ones = rows.select(["user"]).append_column("n", pa.array([1] * len(rows), pa.int64()))
+        both = pa.concat_tables([state, ones])
+        totals = both.group_by("user").aggregate([("n", "sum")]).rename_columns(["user", "n"])
+        return totals, totals
+
+    return keyed(
+        frame,
+        by=["user"],
+        function=count,
+        state="n bigint",
+        output="user string, n bigint",
+        name="counts",
+        buckets=2,
+    )
+
+
+def test_a_count_by_key_is_exact_also_when_a_batch_runs_again(
+    spark: SparkSession, broker: Broker, wire: Wire, topic: str, tmp_path: Path
+) -> None:
+    path, checkpoint = tmp_path / "shop.db", tmp_path / "checkpoint"
+    sink = SqliteSink(path, "counts", key=["user"])
+    fill(wire, topic, range(100))
+    run(counts(orders(spark, broker, topic)), sink, checkpoint)
+    # As if all had been lost but the offsets of the last batch: sink and Spark do not know of it.
+    max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name)).unlink()
+    fill(wire, topic, range(100, 111))
+    other = SqliteSink(tmp_path / "again.db", "counts", key=["user"])
+    run(counts(orders(spark, broker, topic)), other, checkpoint)
+    found = query(tmp_path / "again.db", "SELECT user, n FROM counts ORDER BY user")
+    assert found == [("u0", 37), ("u1", 37), ("u2", 37)]
