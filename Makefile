@@ -22,8 +22,9 @@ $(STAMP): pyproject.toml setup.py $(COMPILED)
 	$(BIN)/python -m pip install -q --no-build-isolation --group lint --group test -e '.[registry,spark,postgres,delta]'
 	@touch $@
 
-demo: $(STAMP) ## Start a broker, stream a visible workload through it, show what happened
-	$(BIN)/python examples/demo.py
+demo: $(STAMP) ## An online shop on a broker and Spark, both killed on the way; every total is checked
+	$(BIN)/python -m tools.java
+	$(BIN)/python -m examples.shop.demo
 
 lint: $(STAMP) ## ruff format and check, mypy strict, import-linter, the tidy rules
 	$(BIN)/ruff format --check .

@@ -110,7 +110,7 @@ def need(program: str, package: str) -> None:
         return
     if not (shutil.which("apt-get") and os.geteuid() == 0):
         raise PeerError(
-            f"'{program}' is not installed, and Kafka needs it. "
+            f"'{program}' is not installed, and Spark and Kafka need it. "
             f"Debian and Ubuntu: apt-get install {JAVA_PACKAGE} {MAVEN_PACKAGE}; "
             "elsewhere: a Java 17 (or newer) runtime and Apache Maven, both on the PATH."
         )

@@ -1,0 +1,1 @@
+"""The demo: an online shop. `make demo` runs it; see demo.py."""
