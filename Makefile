@@ -71,7 +71,10 @@ bench-growth: $(STAMP) ## Cost with 50 GB retained and with 1,000 partitions; re
 bench-compaction: $(STAMP) ## Compact ten million records: is it right, and do producers notice
 	$(BIN)/python -m benchmarks.compaction
 
-bench: bench-log bench-groups bench-growth bench-compaction ## Every benchmark
+bench-state: $(STAMP) ## Keyed state in Spark beside transformWithState, and with ten million keys
+	$(BIN)/python -m benchmarks.state
+
+bench: bench-log bench-groups bench-growth bench-compaction bench-state ## Every benchmark
 
 format: $(STAMP) ## Rewrite the sources in the project's format
 	$(BIN)/ruff format .
@@ -80,4 +83,4 @@ format: $(STAMP) ## Rewrite the sources in the project's format
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist src/*.egg-info src/penstock/*.so src/penstock/*/*.so .mypy_cache .ruff_cache .pytest_cache
 
-.PHONY: help setup demo lint test compat fault-log fault-groups fuzz soak bench-log bench-groups bench-growth bench-compaction bench format clean
+.PHONY: help setup demo lint test compat fault-log fault-groups fuzz soak bench-log bench-groups bench-growth bench-compaction bench-state bench format clean

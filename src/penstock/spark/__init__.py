@@ -9,7 +9,7 @@ from penstock.spark.routing import RoutedSink, output_of
 from penstock.spark.session import session
 from penstock.spark.source import PenstockSource
 from penstock.spark.sqlite_sink import SqliteSink
-from penstock.spark.state import keyed
+from penstock.spark.state import keyed, read_state, savepoint
 from penstock.spark.topic_sink import TopicSink
 from penstock.spark.writing import Sink, write_stream
 
@@ -22,7 +22,9 @@ __all__ = [
     "keyed",
     "output_of",
     "read",
+    "read_state",
     "read_stream",
+    "savepoint",
     "session",
     "write_stream",
 ]
