@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -10,11 +12,11 @@ from tests.clients.brokers import Broker
 from tests.clients.wire import Wire
 from tests.spark.test_sqlite_sink import fill, orders, query, run
 
-from penstock.spark import SqliteSink, keyed
+from penstock.spark import SqliteSink, keyed, read_state, read_stream, savepoint
 from penstock.spark.batch import Times
 
 
-def counts(frame: DataFrame) -> DataFrame:
+def counts(frame: DataFrame, **options: Any) -> DataFrame:
     # Inside, so that it goes to the workers as it is: they do not know the tests.
     def count(state: pa.Table, rows: pa.Table, times: Times) -> tuple[pa.Table, pa.Table]:
         ones = rows.select(["user"]).append_column("n", pa.array([1] * len(rows), pa.int64()))
@@ -29,7 +31,7 @@ def counts(frame: DataFrame) -> DataFrame:
         state="n bigint",
         output="user string, n bigint",
         name="counts",
-        buckets=2,
+        **{"buckets": 2, **options},
     )
 
 
@@ -47,3 +49,28 @@ def test_a_count_by_key_is_exact_also_when_a_batch_runs_again(
     run(counts(orders(spark, broker, topic)), other, checkpoint)
     found = query(tmp_path / "again.db", "SELECT user, n FROM counts ORDER BY user")
     assert found == [("u0", 37), ("u1", 37), ("u2", 37)]
+    state = read_state(str(checkpoint), "counts").sort_by("user").to_pydict()
+    assert state == {"user": ["u0", "u1", "u2"], "n": [37, 37, 37]}
+
+
+def test_a_changed_query_begins_from_a_savepoint(
+    spark: SparkSession, broker: Broker, wire: Wire, topic: str, tmp_path: Path
+) -> None:
+    fill(wire, topic, range(9))
+    first = SqliteSink(tmp_path / "shop.db", "counts", key=["user"])
+    run(counts(orders(spark, broker, topic)), first, tmp_path / "old")
+    saved = savepoint(str(tmp_path / "old"), str(tmp_path / "saved"))
+    fill(wire, topic, range(9, 18))
+    rest = read_stream(
+        spark,
+        broker.bootstrap,
+        topic,
+        "user string, amount double",
+        startingOffsets=saved["positions"][0],
+    )
+    more = SqliteSink(tmp_path / "shop.db", "more", key=["user"])
+    changed = {"buckets": 3, "start_from": str(tmp_path / "saved")}
+    expiring = {"ttl": timedelta(days=1), "ttl_clock": "processing"}
+    run(counts(rest, **changed, **expiring), more, tmp_path / "new")
+    found = query(tmp_path / "shop.db", "SELECT user, n FROM more ORDER BY user")
+    assert found == [("u0", 6), ("u1", 6), ("u2", 6)]

@@ -20,7 +20,7 @@ from penstock.spark.routing import RoutedSink, output_of
 from penstock.spark.session import session
 from penstock.spark.source import PenstockSource
 from penstock.spark.sqlite_sink import SqliteSink
-from penstock.spark.state import keyed
+from penstock.spark.state import keyed, read_state, savepoint
 from penstock.spark.topic_sink import TopicSink
 from penstock.spark.view_sink import ViewSink
 from penstock.spark.webhook_sink import WebhookSink
@@ -50,7 +50,9 @@ __all__ = [
     "output_of",
     "read",
     "read_manifest",
+    "read_state",
     "read_stream",
+    "savepoint",
     "session",
     "source_times",
     "split_late",

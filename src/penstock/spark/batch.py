@@ -45,6 +45,14 @@ class Batch:
         before = watermark_at(self.checkpoint, self.batch_id - 1) if self.batch_id else None
         return Times(before, watermark_at(self.checkpoint, self.batch_id))
 
+    def started_ms(self) -> int:
+        """When Spark began it by the clock; a batch that runs again began when it did first."""
+        with fsspec.open(
+            f"{self.checkpoint}/offsets/{self.batch_id}", "rt", encoding="utf-8"
+        ) as file:
+            started: int = json.loads(file.read().split("\n")[1])["batchTimestampMs"]
+        return started
+
 
 def announce(context: SparkContext, checkpoint: str) -> None:
     """Let the tasks of queries started by this thread know their checkpoint."""

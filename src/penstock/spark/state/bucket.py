@@ -163,11 +163,20 @@ class Bucket:
         rows = with_due_order(self.living(rows) if piece.bottom else rows)
         if not len(rows):
             return None
+        run = self._written(piece.merge.into, file, rows)
+        seen = _seen_by_all(piece.members)
+        return replace(run, low=piece.low, high=piece.high, due_seen=seen)
+
+    def adopt(self, file: str, rows: pa.Table) -> None:
+        """Begin with rows from elsewhere, sorted, under everything that comes."""
+        run = self._written(file.removesuffix(SUFFIX), file, rows)
+        self.version = replace(self.version, runs=(*self.version.runs, run))
+
+    def _written(self, run: str, file: str, rows: pa.Table) -> Run:
         data = encode({"rows": len(rows)}, rows)
         self.folder.write(file, data)
         checksum = header_of(pa.py_buffer(data), file)[BODY_CHECKSUM]
-        run = Run(piece.merge.into, file, len(rows), checksum, piece.low, piece.high)
-        return replace(run, due_first=earliest_due(rows), due_seen=_seen_by_all(piece.members))
+        return Run(run, file, len(rows), checksum, due_first=earliest_due(rows))
 
 
 def _seen_by_all(members: Sequence[Run]) -> int | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +17,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.errors import UsageError
-from penstock.spark.batch import current_batch
+from penstock.spark.batch import Batch, Times, current_batch
 from penstock.spark.state.bucket import RESERVED, Clock, open_bucket
 from penstock.spark.state.operators import Function, Operator
-from penstock.spark.state.places import place
+from penstock.spark.state.places import operator_place
 from penstock.spark.state.runs import DUE, HASH, Opened
+from penstock.spark.state.savepoints import begin
 
 BUCKET: Final = "_bucket"
 _TICK: Final = "_tick"  # a row that is only there so that its bucket hears of the batch
-FOLDER: Final = "state-of-penstock"
+TtlClock = Literal["event", "processing"]
 _opened: Final = Opened()  # one for each worker process, which Spark uses for many tasks
 
 
@@ -37,6 +40,9 @@ def keyed(
     name: str,
     buckets: int = 4,
     order_by: Sequence[str] = (),
+    ttl: timedelta | None = None,
+    ttl_clock: TtlClock = "event",
+    start_from: str | None = None,
 ) -> DataFrame:
     """Keep state by key, and make rows out of it and of what arrives.
 
@@ -59,13 +65,16 @@ def keyed(
         name: tells the state from others in the same checkpoint; what is stored belongs to it.
         buckets: into how many parts keys are divided, each the work of one task. Fixed from the start.
         order_by: by which columns the rows of a call are sorted; without it they come in any order.
+        ttl: after this time a key that no batch touched is forgotten, without a call.
+        ttl_clock: event (the watermark) or processing (when the batch began).
+        start_from: a savepoint, from which the state begins if the checkpoint has none yet.
 
     Raises:
         UsageError: columns are missing or have names that are used here.
     """
     wanted = StructType.fromDDL(state) if isinstance(state, str) else state
     made = StructType.fromDDL(output) if isinstance(output, str) else output
-    _check(frame, by, wanted, order_by, name)
+    _check(frame, by, wanted, order_by, name, ttl_clock)
     key = [StructField(column, frame.schema[column].dataType) for column in by]
     operator = Operator(
         name,
@@ -79,12 +88,18 @@ def keyed(
     columns = marked.withColumn(_TICK, sql.lit(False)).schema
     columns = StructType([StructField(c.name, c.dataType) for c in columns])
     ticked = marked.mapInArrow(_Ticking(to_arrow_schema(columns, timezone="UTC"), buckets), columns)
-    task = _Task(operator, buckets, tuple(order_by))
+    limit = None if ttl is None else int(ttl / timedelta(milliseconds=1))
+    task = _Task(operator, buckets, tuple(order_by), _Expiry(limit, ttl_clock), start_from)
     return ticked.repartitionById(buckets, BUCKET).mapInArrow(task, made)
 
 
 def _check(
-    frame: DataFrame, by: Sequence[str], state: StructType, order_by: Sequence[str], name: str
+    frame: DataFrame,
+    by: Sequence[str],
+    state: StructType,
+    order_by: Sequence[str],
+    name: str,
+    ttl_clock: str,
 ) -> None:
     operation = f"cannot keep the state {name!r}"
     missing = [column for column in (*by, *order_by) if column not in frame.columns]
@@ -99,6 +114,8 @@ def _check(
     if DUE in state.names and state[DUE].dataType != LongType():
         cause = f"the column {DUE} is {state[DUE].dataType.simpleString()}"
         raise UsageError(operation, cause, f"make {DUE} a bigint, of milliseconds since 1970")
+    if ttl_clock not in ("event", "processing"):
+        raise UsageError(operation, f"{ttl_clock!r} is no clock", "use event or processing")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise UsageError(operation, "its name cannot be that of a folder", "use letters and digits")
 
@@ -123,13 +140,37 @@ class _Ticking:
         yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
+@dataclass(frozen=True)
+class _Expiry:
+    """When keys are forgotten."""
+
+    ttl_ms: int | None
+    clock: TtlClock
+
+    def clock_of(self, batch: Batch, times: Times) -> Clock:
+        """The times of a batch, the same at every try."""
+        if self.ttl_ms is None:
+            return Clock(times.now_ms)
+        touched = times.now_ms if self.clock == "event" else batch.started_ms()
+        return Clock(times.now_ms, touched, self.ttl_ms)
+
+
 class _Task:
     """Works on the buckets that a task was given."""
 
-    def __init__(self, operator: Operator, buckets: int, order_by: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        buckets: int,
+        order_by: tuple[str, ...],
+        expiry: _Expiry,
+        start_from: str | None,
+    ) -> None:
         self._operator = operator
         self._buckets = buckets
         self._order_by = order_by
+        self._expiry = expiry
+        self._start_from = start_from
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = [pa.Table.from_batches([batch]) for batch in batches]
@@ -146,9 +187,11 @@ class _Task:
     def _run(self, bucket: int, rows: pa.Table) -> pa.Table:
         batch, operator = current_batch(), self._operator
         times = batch.times()
-        root = place(batch.checkpoint).below(FOLDER).below(operator.name)
+        root = operator_place(batch.checkpoint, operator.name)
         opened = open_bucket(
             root, bucket, self._buckets, operator.state, operator.by, batch.batch_id, _opened
         )
-        opened.clock = Clock(times.now_ms)
+        opened.clock = self._expiry.clock_of(batch, times)
+        if opened.version.batch_id < 0 and self._start_from is not None:
+            begin(opened, bucket, self._buckets, batch.batch_id, self._start_from, operator.name)
         return operator.apply(opened, batch.batch_id, rows, times)

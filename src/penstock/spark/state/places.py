@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.files import Files, OsFiles, read_whole, write_atomically
 
+_FOLDER: Final = "state-of-penstock"
 # What Hadoop calls the same store.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 
@@ -153,3 +154,13 @@ def place(url: str) -> Place:
     if "file" in (system.protocol if isinstance(system.protocol, tuple) else [system.protocol]):
         return LocalPlace(Path(path))
     return RemotePlace(path.rstrip("/"), system)
+
+
+def states_place(checkpoint: str) -> Place:
+    """Where a checkpoint has the states of its query."""
+    return place(checkpoint).below(_FOLDER)
+
+
+def operator_place(checkpoint: str, name: str) -> Place:
+    """Where a checkpoint has the state of that name."""
+    return states_place(checkpoint).below(name)

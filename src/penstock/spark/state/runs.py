@@ -157,7 +157,7 @@ def with_due_order(rows: pa.Table) -> pa.Table:
     rows = rows.combine_chunks()
     if DUE not in rows.column_names:
         return rows
-    order = pc.sort_indices(rows[DUE], null_placement="at_end").cast(pa.int64())
+    order = pc.sort_indices(rows[DUE]).cast(pa.int64())  # nulls last
     return rows.append_column(DUE_ORDER, order)
 
 
