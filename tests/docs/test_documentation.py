@@ -16,7 +16,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 GUIDE = ROOT / "docs/guide"
 RUN = [
     ROOT / "README.md",
-    *(GUIDE / f"{page}.md" for page in ("testing", "once", "both", "spark")),
+    *(GUIDE / f"{page}.md" for page in ("testing", "once", "both", "spark", "exactly-once")),
 ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from penstock.files import OsFiles
+from penstock.files import OsFiles, write_atomically
 
 
 class DurableFolder:
@@ -52,6 +52,16 @@ class DurableFolder:
             return bytes(self.files.cat_file(self.path(name)))
         except FileNotFoundError:
             return None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Make a file or replace it, at once and durably."""
+        if not self._local:
+            self.files.pipe_file(self.path(name), data)
+            return
+        path = Path(self.path(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(OsFiles(), path, data)
+        self._sync_folders(path.parent)
 
     def put_new(self, name: str, data: bytes, scratch: str) -> bool:
         """Make a file at once and durably, or find that somebody else has made it.

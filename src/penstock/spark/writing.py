@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.spark.batch import announce, query_id
+from penstock.spark.checkpoints import Plans
 
 
 class Sink(Protocol):
@@ -52,9 +53,12 @@ def write_stream(
         PenstockError: the sink cannot be written to.
     """
     sink.prepare(frame)
+    plans = Plans(checkpoint)
+    plans.restore()
     context = frame.sparkSession.sparkContext
 
     def write(batch: DataFrame, batch_id: int) -> None:
+        plans.keep(batch_id)
         sink.write(batch, batch_id, query_id(context))
 
     announce(context, checkpoint)

@@ -1,0 +1,93 @@
+"""Keeps what Spark has planned for a batch safe before a sink is written to.
+
+Spark's checkpoint says what a batch reads: a file `offsets/N`, made before batch N runs. It is not
+synced to a local disk. Were it lost after the sink has committed batch N, Spark would plan another
+batch N, with more in it, and the sink would take it for the one it has. So there is a durable copy of
+the plan before the sink is written to. Damage to the newest files is repaired from it at the next start:
+
+offsets/N missing or not as kept    it is what the copy says
+offsets/N damaged, never kept       it is removed: no sink has seen that batch, and Spark plans it anew
+commits/N damaged                   it is removed: the batch runs again, and the sink finds its marker
+metadata missing or not as kept     it is what the copy says: without it the query would be another one
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+
+from penstock.errors import ConflictError
+from penstock.spark.durable_files import DurableFolder
+
+_FOLDER: Final = "kept-by-penstock"
+_METADATA: Final = "metadata"
+# The last one is what a restart runs again; one more, for a look at what happened.
+_COPIES: Final = 2
+_log = logging.getLogger(__name__)
+
+
+class Plans:
+    """The plans of one checkpoint.
+
+    Args:
+        checkpoint: the folder in which Spark keeps how far it is.
+    """
+
+    def __init__(self, checkpoint: str) -> None:
+        self._files = DurableFolder(checkpoint)
+        self._operation = f"cannot go on with checkpoint {checkpoint}"
+
+    def keep(self, batch_id: int) -> None:
+        """Make the plan of a batch safe, before anything of it is written.
+
+        Raises:
+            ConflictError: the batch was another one when it ran before: its rows may be written.
+        """
+        for name in (_METADATA, f"offsets/{batch_id}"):
+            plan, kept = self._files.read(name), self._files.read(f"{_FOLDER}/{name}")
+            assert plan is not None, "Spark writes it before it runs a batch"
+            if kept is not None and kept != plan:
+                cause = f"{name} is not what it was when batch {batch_id} ran before"
+                remedy = "stop the query and start it again: it is restored then"
+                raise ConflictError(self._operation, cause, remedy)
+            if kept is None:
+                self._files.put(f"{_FOLDER}/{name}", plan)
+        for old in self._numbers(f"{_FOLDER}/offsets")[:-_COPIES]:
+            self._files.remove(f"{_FOLDER}/offsets/{old}")
+
+    def restore(self) -> None:
+        """Repair the newest files of a checkpoint, before its query starts."""
+        kept = self._numbers(f"{_FOLDER}/offsets")
+        for name in (_METADATA, *(f"offsets/{number}" for number in kept)):
+            copy = self._files.read(f"{_FOLDER}/{name}")
+            if copy is not None and self._files.read(name) != copy:
+                _log.warning("%s of the checkpoint was missing or damaged, and is restored", name)
+                self._files.put(name, copy)
+        newest = kept[-1] if kept else -1
+        self._remove_damaged("offsets", newest + 1)
+        self._remove_damaged("commits", newest)
+
+    def _remove_damaged(self, folder: str, first: int) -> None:
+        for number in self._numbers(folder):
+            name = f"{folder}/{number}"
+            if number >= first and not _is_whole(self._files.read(name) or b""):
+                _log.warning("%s of the checkpoint was damaged, and is made anew", name)
+                self._files.remove(name)
+
+    def _numbers(self, folder: str) -> list[int]:
+        return sorted(int(name) for name in self._files.names(folder) if name.isdecimal())
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether a log file of Spark is all there: its version, then lines of JSON, numbers or `-`."""
+    version, *lines = content.decode(errors="replace").split("\n")
+    if not version.startswith("v") or not lines:
+        return False
+    try:
+        for line in lines:
+            if line != "-":
+                json.loads(line)
+    except ValueError:
+        return False
+    return True
