@@ -182,7 +182,7 @@ def test_a_late_row_says_how_late_and_for_which_window() -> None:
     keeper.batch([table([Row(3, "a", 7, 4), Row(4, None, None, 9)])], 20)
     timed, timeless = sorted(keeper.late, key=lambda row: row["id"])
     assert timed["amount"] == 4
-    assert timed["late_by"].total_seconds() == 0.013
+    assert timed["late_by"] == 13
     bounds = [timed[name].timestamp() for name in ("window_start", "window_end", "watermark")]
     assert bounds == [0, 0.01, 0.02]
     assert timeless["amount"] == 9
@@ -207,13 +207,19 @@ def test_a_session_that_grows_again_is_taken_back_until_it_closes() -> None:
     ]
 
 
-def test_rows_without_a_time_of_their_own_have_that_of_their_batch() -> None:
-    keeper = Keeper(plan(WINDOWS["tumbling"]))
-    object.__setattr__(keeper.plan, "time", None)
-    keeper.batch([table([Row(1, "a", None, 1), Row(2, "a", None, 1)])], 5)
-    keeper.batch([table([Row(3, "a", None, 1)])], 12)
-    assert [(key, line["rows"]) for key, line in shown(keeper).items()] == [(("a", 0, 10), 2)]
-    assert not keeper.late
+def test_a_row_that_touches_a_session_that_is_final_is_late() -> None:
+    keeper = Keeper(plan(WINDOWS["sessions"]))
+    keeper.batch([table([Row(1, "a", 0, 1)])], None)
+    keeper.batch([], 6)
+    rows = [Row(2, "a", 4, 1), Row(3, "a", 9, 1), Row(4, "b", 4, 1), Row(5, "a", -1, 1)]
+    keeper.batch([table(rows)], 7)
+    assert sorted(row["id"] for row in keeper.late) == [2, 5]
+    keeper.batch([], END_OF_TIME)
+    assert {key: line["rows"] for key, line in shown(keeper).items()} == {
+        ("a", 0, 5): 1,
+        ("a", 9, 14): 1,
+        ("b", 4, 9): 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -222,6 +228,7 @@ def test_rows_without_a_time_of_their_own_have_that_of_their_batch() -> None:
         ("when", ["kind"], {"n": count()}, "final", "no column when"),
         ("id", ["kind"], {"n": count()}, "final", "id is int64"),
         ("at", ["kind"], {}, "final", "no aggregates"),
+        ("at", [], {"n": count()}, "final", "kept by key, and there is none"),
         ("at", ["kind"], {"n": count()}, "sometimes", "emit is 'sometimes'"),
         ("at", ["kind"], {"kind": count()}, "final", "kind would be there twice"),
         ("at", ["kind"], {"watermark": count()}, "final", "watermark would be there twice"),
@@ -234,7 +241,7 @@ def test_what_makes_no_sense_is_refused(
     time: str, by: list[str], aggregates: dict[str, Any], emit: str, cause: str
 ) -> None:
     with pytest.raises(UsageError, match=cause):
-        check(ROWS, time, by, aggregates, emit)
+        check(ROWS, time, by, WINDOWS["sessions"], aggregates, emit)
 
 
 def test_durations_and_numbers_are_checked() -> None:

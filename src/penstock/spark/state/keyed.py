@@ -71,14 +71,14 @@ def keyed(
         name,
         tuple(by),
         function,
-        to_arrow_schema(StructType([*key, *wanted.fields])),
-        to_arrow_schema(made),
+        to_arrow_schema(StructType([*key, *wanted.fields]), timezone="UTC"),
+        to_arrow_schema(made, timezone="UTC"),
     )
     bucket = sql.pmod(sql.col(HASH), sql.lit(buckets)).cast("int")
     marked = frame.withColumn(HASH, sql.xxhash64(*by)).withColumn(BUCKET, bucket)
     columns = marked.withColumn(_TICK, sql.lit(False)).schema
     columns = StructType([StructField(c.name, c.dataType) for c in columns])
-    ticked = marked.mapInArrow(_Ticking(to_arrow_schema(columns), buckets), columns)
+    ticked = marked.mapInArrow(_Ticking(to_arrow_schema(columns, timezone="UTC"), buckets), columns)
     task = _Task(operator, buckets, tuple(order_by))
     return ticked.repartitionById(buckets, BUCKET).mapInArrow(task, made)
 

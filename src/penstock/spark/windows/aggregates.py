@@ -1,7 +1,7 @@
 """What can be known of the rows of a window.
 
-All of them are exact. Nulls are left out, as in SQL; a window whose values are all null has a null
-sum, mean, least, most and percentile.
+All are exact but those called `approx`. Nulls are left out, as in SQL; a window whose values are all
+null has a null sum, mean, least, most and percentile.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from penstock.errors import UsageError
 from penstock.spark.windows.columns import END, START
 from penstock.spark.windows.kinds import OPERATION, duration_us
 from penstock.spark.windows.parts import Part, total_type
+from penstock.spark.windows.sketches import bucket_value, registers_estimate
 
 
 class Aggregate(Protocol):
@@ -147,14 +148,59 @@ class _Percentile:
         return (Part("tally", self.column),)
 
     def result(self) -> pl.Expr:
-        value = pl.element().struct.field("value").cast(pl.Float64)
-        every = value.repeat_by(pl.element().struct.field("times")).explode()
-        point = every.quantile(self.share, interpolation="linear")
+        place = self.share * (pl.element().struct.field("times").sum() - 1)
+        low, high = _at(place.floor()), _at(place.ceil())
+        point = low + (high - low) * (place - place.floor())
         return pl.col(self.parts[0].name).list.eval(point).list.first()
 
     def type(self, schema: pa.Schema) -> pa.DataType:
         _number("a percentile", schema, self.column)
         return pa.float64()
+
+
+def _at(place: pl.Expr) -> pl.Expr:
+    """The value at a place of all values in order, inside a tally."""
+    upto = pl.element().struct.field("times").cum_sum()
+    return pl.element().struct.field("value").cast(pl.Float64).filter(upto > place).first()
+
+
+@dataclass(frozen=True, slots=True)
+class _ApproxPercentile:
+    column: str
+    share: float
+    error: float
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (Part("buckets", self.column, self.error),)
+
+    def result(self) -> pl.Expr:
+        times, value = (pl.element().struct.field(name) for name in ("times", "value"))
+        place = (self.share * (times.sum() - 1)).floor()
+        number = value.filter(times.cum_sum() > place).first()
+        found = pl.col(self.parts[0].name).list.eval(number).list.first()
+        return bucket_value(found, self.error)
+
+    def type(self, schema: pa.Schema) -> pa.DataType:
+        _number("a percentile", schema, self.column)
+        return pa.float64()
+
+
+@dataclass(frozen=True, slots=True)
+class _ApproxDistinct:
+    column: str
+    error: float
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (Part("registers", self.column, self.error),)
+
+    def result(self) -> pl.Expr:
+        return registers_estimate(pl.col(self.parts[0].name), self.error)
+
+    def type(self, schema: pa.Schema) -> pa.DataType:
+        del schema
+        return pa.int64()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +262,27 @@ def percentile(column: str, share: float) -> Aggregate:
     Raises:
         UsageError: the share is not between 0 and 1.
     """
-    if not 0 <= share <= 1:
-        raise UsageError(OPERATION, f"the share of a percentile is {share}", "write 0.99 for 99 %")
-    return _Percentile(column, share)
+    return _Percentile(column, _share(share))
+
+
+def approx_percentile(column: str, share: float, *, error: float = 0.01) -> Aggregate:
+    """The value at that share of all values, in little memory: it is off by at most that part of itself.
+
+    Values that are not finite are left out, and those nearer to zero than 1e-12 are taken for zero.
+
+    Raises:
+        UsageError: the share is not between 0 and 1, or the error is out of range.
+    """
+    return _ApproxPercentile(column, _share(share), _error(error))
+
+
+def approx_distinct(column: str, *, error: float = 0.02) -> Aggregate:
+    """How many different values there are, in little memory, with that standard error.
+
+    Raises:
+        UsageError: the error is out of range.
+    """
+    return _ApproxDistinct(column, _error(error))
 
 
 def top_k(column: str, k: int) -> Aggregate:
@@ -230,6 +294,19 @@ def top_k(column: str, k: int) -> Aggregate:
     if k < 1:
         raise UsageError(OPERATION, f"top_k with k={k}", "ask for at least one")
     return _TopK(column, k)
+
+
+def _share(share: float) -> float:
+    if not 0 <= share <= 1:
+        raise UsageError(OPERATION, f"the share of a percentile is {share}", "write 0.99 for 99 %")
+    return share
+
+
+def _error(error: float) -> float:
+    if not 0.001 <= error <= 0.1:
+        cause = f"the error of a sketch is {error}"
+        raise UsageError(OPERATION, cause, "take one from 0.001 to 0.1, that is 10 %")
+    return error
 
 
 def _number(what: str, schema: pa.Schema, column: str) -> pa.DataType:

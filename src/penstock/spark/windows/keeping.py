@@ -76,9 +76,9 @@ def _live(plan: Plan, pending: pa.Table) -> pl.DataFrame:
     frame = _frame(pending.drop_columns([ROW]))
     if not isinstance(plan.window, Sessions):
         return frame
-    rows = pc.struct_field(pending.column(ROW), [0]) if not plan.rows.names else pending.column(ROW)
+    rows = pending.column(ROW)
     values = {name: pc.struct_field(rows, name) for name in plan.columns if name not in plan.by}
-    more = pl.DataFrame(pl.from_arrow(pa.table(values))) if values else pl.DataFrame()
+    more = pl.DataFrame(pl.from_arrow(pa.table(values)))
     return frame.select(*plan.by, START).hstack(more).with_row_index(AT)
 
 
@@ -96,8 +96,11 @@ def _late(plan: Plan, panes: pa.Table, mark_us: int) -> pa.Table:
     rows = panes.column(ROW).combine_chunks()
     row = [pc.struct_field(rows, at) for at in range(len(plan.rows))]
     mark = _mark(mark_us, len(panes))
-    time = mark if plan.time is None else row[plan.rows.get_field_index(plan.time)].cast(MOMENT)
-    more = [panes.column(START), panes.column(END), pc.subtract(mark, time), mark]
+    time = row[plan.rows.get_field_index(plan.time)].cast(MOMENT)
+    # In milliseconds, upwards: what is late is late by something.
+    behind = pc.subtract(mark, time).cast(pa.int64())
+    late_by = pc.divide(pc.add(behind, 999), 1000)
+    more = [panes.column(START), panes.column(END), late_by, mark]
     found = pa.Table.from_arrays([*row, *more], names=plan.late_schema.names)
     return found.cast(plan.late_schema)
 

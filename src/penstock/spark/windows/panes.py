@@ -27,9 +27,9 @@ def panes(plan: Plan, table: pa.Table, mark_us: int) -> pa.Table:
     Args:
         plan: the query.
         table: the rows.
-        mark_us: the watermark; it is also the time of rows that have no time of their own.
+        mark_us: the watermark.
     """
-    rows = _timed(plan, table, mark_us)
+    rows = _timed(plan, table)
     limit = mark_us - plan.corrections_us
     bounded = _bounded(plan, rows)
     late = bounded[_TIME].is_null() | (bounded.select(plan.closes_us()).to_series() <= limit)
@@ -40,17 +40,9 @@ def panes(plan: Plan, table: pa.Table, mark_us: int) -> pa.Table:
     return pa.concat_tables([_added_up(plan, rows.filter(~late), limit), alone])
 
 
-def _timed(plan: Plan, table: pa.Table, mark_us: int) -> pl.DataFrame:
-    used = [name for name in plan.columns if name in table.column_names]
-    rows = pl.DataFrame(pl.from_arrow(table.select(used))) if used else pl.DataFrame()
-    time = pl.lit(mark_us, pl.Int64) if plan.time is None else _micros(plan.time)
-    if not used:
-        rows = pl.DataFrame({_AT: range(table.num_rows)})
-    return rows.with_columns(time.alias(_TIME)).drop(_AT, strict=False).with_row_index(_AT)
-
-
-def _micros(column: str) -> pl.Expr:
-    return pl.col(column).dt.cast_time_unit("us").cast(pl.Int64)
+def _timed(plan: Plan, table: pa.Table) -> pl.DataFrame:
+    rows = pl.DataFrame(pl.from_arrow(table.select(plan.columns))).with_row_index(_AT)
+    return rows.with_columns(pl.col(plan.time).dt.cast_time_unit("us").cast(pl.Int64).alias(_TIME))
 
 
 def _bounded(plan: Plan, rows: pl.DataFrame) -> pl.DataFrame:

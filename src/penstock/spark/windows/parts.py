@@ -1,7 +1,8 @@
 """Partial aggregates: what is kept of rows so that more rows, or other parts, can be added.
 
 A tally holds each value with how often it came, in order of the values: exact percentiles, distinct
-counts and top-k come from it. It costs memory for each different value of a window.
+counts and top-k come from it. It costs memory for each different value of a window. Sketches are
+tallies of less (sketches.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final
 import polars as pl
 import pyarrow as pa
 
+from penstock.spark.windows.sketches import bucket, registers
+
 _VALUE: Final = "_value"
 _TIMES: Final = "_times"
 
@@ -23,11 +26,13 @@ class Part:
 
     kind: str
     column: str = ""
+    error: float = 0.0
 
     @property
     def name(self) -> str:
         """The column's name in panes and in the state."""
-        return f"_{self.kind}_{self.column}" if self.column else f"_{self.kind}"
+        words = [self.kind, self.column, f"{self.error:g}" if self.error else ""]
+        return "_" + "_".join(word for word in words if word)
 
     def type(self, schema: pa.Schema) -> pa.DataType:
         """The type of the column, given that of the rows."""
@@ -36,8 +41,8 @@ class Part:
                 return pa.int64()
             case "total":
                 return total_type(schema.field(self.column).type)
-            case "tally":
-                value = schema.field(self.column).type
+            case "tally" | "buckets" | "registers":
+                value = schema.field(self.column).type if self.kind == "tally" else pa.int64()
                 return pa.list_(pa.struct([("value", value), ("times", pa.int64())]))
             case _:
                 return schema.field(self.column).type
@@ -63,6 +68,12 @@ _MERGE: Final[dict[str, Callable[[pl.Expr], pl.Expr]]] = {
     "least": pl.Expr.min,
     "most": pl.Expr.max,
 }
+# How equal values of a tally become one.
+_TALLIES: Final[dict[str, Callable[[pl.Expr], pl.Expr]]] = {
+    "tally": pl.Expr.sum,
+    "buckets": pl.Expr.sum,
+    "registers": pl.Expr.max,
+}
 
 
 def make(rows: pl.DataFrame, ids: Sequence[str], parts: Sequence[Part]) -> pl.DataFrame:
@@ -73,19 +84,30 @@ def make(rows: pl.DataFrame, ids: Sequence[str], parts: Sequence[Part]) -> pl.Da
         if part.kind == "total"
         else _MAKE[part.kind](part.column)
         for part in parts
-        if part.kind != "tally"
+        if part.kind not in _TALLIES
     ]
-    names = [part.name for part in parts if part.kind != "tally"]
+    names = [part.name for part in parts if part.kind not in _TALLIES]
     found = _grouped(rows, ids, totals).agg(
         one.alias(name) for one, name in zip(made, names, strict=True)
     )
     for part in parts:
-        if part.kind == "tally":
-            each = rows.select(
-                *ids, pl.col(part.column).alias(_VALUE), pl.lit(1, pl.Int64).alias(_TIMES)
-            )
-            found = _with_tally(found, ids, part, each)
+        if part.kind in _TALLIES:
+            found = _with_tally(found, ids, part, _each(rows, ids, part))
     return found
+
+
+def _each(rows: pl.DataFrame, ids: Sequence[str], part: Part) -> pl.DataFrame:
+    """What a tally counts of each row."""
+    named = rows.select(ids)
+    match part.kind:
+        case "registers":
+            register, place = registers(rows[part.column], part.error)
+            return named.with_columns(register.alias(_VALUE), place.alias(_TIMES))
+        case "buckets":
+            value = rows.select(bucket(pl.col(part.column), part.error)).to_series()
+        case _:
+            value = rows[part.column]
+    return named.with_columns(value.alias(_VALUE), pl.lit(1, pl.Int64).alias(_TIMES))
 
 
 def merge(
@@ -97,7 +119,7 @@ def merge(
         *(_MERGE[part.kind](pl.col(part.name)) for part in parts if part.kind in _MERGE), *more
     )
     for part in parts:
-        if part.kind == "tally":
+        if part.kind in _TALLIES:
             tally = panes.select(*ids, pl.col(part.name).alias(_VALUE))
             each = (
                 tally.filter(pl.col(_VALUE).list.len() > 0)
@@ -133,7 +155,7 @@ def _with_tally(
     counted = (
         each.filter(pl.col(_VALUE).is_not_null())
         .group_by([*ids, _VALUE])
-        .agg(pl.col(_TIMES).sum())
+        .agg(_TALLIES[part.kind](pl.col(_TIMES)))
         .sort([*ids, _VALUE])
     )
     pair = pl.struct(pl.col(_VALUE).alias("value"), pl.col(_TIMES).alias("times"))

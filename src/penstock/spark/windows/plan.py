@@ -37,7 +37,7 @@ class Plan:
     """A windowed query."""
 
     rows: pa.Schema
-    time: str | None
+    time: str
     by: tuple[str, ...]
     window: Window
     aggregates: dict[str, Aggregate]
@@ -58,8 +58,8 @@ class Plan:
     @property
     def columns(self) -> list[str]:
         """The columns of rows that are looked at."""
-        used = [self.time, *self.by, *(part.column for part in self.parts)]
-        return list(dict.fromkeys(name for name in used if name))
+        used = [*self.by, *(part.column for part in self.parts)]
+        return list(dict.fromkeys([self.time, *(name for name in used if name)]))
 
     @property
     def pane_schema(self) -> pa.Schema:
@@ -84,7 +84,7 @@ class Plan:
     @property
     def late_schema(self) -> pa.Schema:
         """A row that came too late."""
-        more = [(START, MOMENT), (END, MOMENT), (LATE_BY, pa.duration("us")), (WATERMARK, MOMENT)]
+        more = [(START, MOMENT), (END, MOMENT), (LATE_BY, pa.int64()), (WATERMARK, MOMENT)]
         return pa.schema([*self.rows, *more])
 
     @property
@@ -129,8 +129,9 @@ class Plan:
 
 def check(
     rows: pa.Schema,
-    time: str | None,
+    time: str,
     by: Sequence[str],
+    window: Window,
     aggregates: Mapping[str, Aggregate],
     emit: str,
 ) -> None:
@@ -144,9 +145,13 @@ def check(
     if missing:
         cause = f"there is no column {', '.join(missing)} among {', '.join(rows.names)}"
         raise UsageError(OPERATION, cause, "name columns that are there")
-    if time is not None and not pa.types.is_timestamp(rows.field(time).type):
+    if not pa.types.is_timestamp(rows.field(time).type):
         cause = f"{time} is {rows.field(time).type}"
         raise UsageError(OPERATION, cause, "take a column of type timestamp")
+    if not by and not isinstance(window, Fixed):
+        cause = "these windows are kept by key, and there is none"
+        remedy = "name columns with `by`; a constant one makes one key of all rows"
+        raise UsageError(OPERATION, cause, remedy)
     if not aggregates:
         raise UsageError(OPERATION, "there are no aggregates", "name at least one")
     if emit not in (EARLY, FINAL):

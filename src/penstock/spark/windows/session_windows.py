@@ -27,6 +27,7 @@ _KEY: Final = "_key"
 _SESSION: Final = "_session"
 _OTHER_START: Final = "_other_start"
 _OTHER_END: Final = "_other_end"
+_TOUCHED: Final = "_touched"
 
 
 def fold(plan: Plan, state: pl.DataFrame, rows: pl.DataFrame, mark_us: int) -> Folded:
@@ -74,20 +75,18 @@ def _edges(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(_KEY, START, END)
 
 
-def _apart(rows: pl.DataFrame, closed: pl.DataFrame) -> pl.DataFrame:
-    """Rows that touch none of the closed sessions."""
-    others = _edges(closed).sort(END).rename({START: _OTHER_START, END: _OTHER_END})
-    # The first session that does not end before the row; sessions of a key never touch each other.
-    found = rows.sort(START).join_asof(
-        others,
+def _apart(fresh: pl.DataFrame, closed: pl.DataFrame) -> pl.DataFrame:
+    """Rows that touch none of the closed sessions: fresh ones end after all of these."""
+    others = closed.sort(END).select(_KEY, pl.col(END).alias(_OTHER_END))
+    found = fresh.sort(START).join_asof(
+        others.with_columns(pl.col(_OTHER_END).alias(_TOUCHED)),
         left_on=START,
         right_on=_OTHER_END,
         by=_KEY,
         strategy="forward",
         check_sortedness=False,
     )
-    touches = (pl.col(_OTHER_START) <= pl.col(END)).fill_null(value=False)
-    return found.filter(~touches).select(rows.columns)
+    return found.filter(pl.col(_TOUCHED).is_null()).select(fresh.columns)
 
 
 def _spans(edges: pl.DataFrame) -> pl.DataFrame:
