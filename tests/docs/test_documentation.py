@@ -16,7 +16,10 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 GUIDE = ROOT / "docs/guide"
 RUN = [
     ROOT / "README.md",
-    *(GUIDE / f"{page}.md" for page in ("testing", "once", "both", "spark", "state")),
+    *(
+        GUIDE / f"{page}.md"
+        for page in ("testing", "once", "both", "spark", "state", "time", "windows")
+    ),
 ]
 
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 from penstock.client.cluster import EARLIEST, LATEST, Place
 from penstock.client.topics import did_you_mean
 from penstock.errors import UsageError
+from penstock.spark.durations import duration_ms
+from penstock.spark.watermarks import Rules
 
 READ: Final = "cannot read topics"
 _NAMES: Final = (
@@ -30,6 +32,9 @@ _NAMES: Final = (
     "includeHeaders",
     "kafka.isolation.level",
     "valueFormat",
+    "eventTimeColumn",
+    "watermarkDelay",
+    "idleTimeout",
 )
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _ISOLATION: Final = {"read_committed": True, "read_uncommitted": False}
@@ -56,6 +61,14 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class EventTime:
+    """Which column is the time of a row, and how the watermark follows it."""
+
+    column: str
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What the user asked for."""
 
@@ -72,6 +85,7 @@ class SourceOptions:
     committed: bool
     value_format: ValueFormat | None
     """None: raw, unless a schema was given."""
+    event_time: EventTime | None
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -110,6 +124,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         headers=options.flag("includeHeaders", False),
         committed=options.choice("kafka.isolation.level", _ISOLATION, "read_committed"),
         value_format=options.value_format(),
+        event_time=options.event_time(),
     )
 
 
@@ -168,6 +183,20 @@ class _Options:
         if text not in names:
             raise _wrong("valueFormat", text, " or ".join(names))
         return ValueFormat(text)
+
+    def event_time(self) -> EventTime | None:
+        column = self.text("eventTimeColumn", "")
+        delay, idle = self.text("watermarkDelay", ""), self.text("idleTimeout", "")
+        if not column and (delay or idle):
+            cause = "there is a watermarkDelay or an idleTimeout, but no time that it is about"
+            raise UsageError(READ, cause, "set eventTimeColumn")
+        if not column:
+            return None
+        delay_ms = duration_ms(READ, "watermarkDelay", delay or "0 seconds")
+        idle_ms = duration_ms(READ, "idleTimeout", idle) if idle else None
+        if idle_ms == 0:
+            raise _wrong("idleTimeout", idle, "a duration above 0, or leave it out")
+        return EventTime(column, Rules(delay_ms, idle_ms))
 
     def assigned(self) -> tuple[Place, ...]:
         text = self.text("assign", "")

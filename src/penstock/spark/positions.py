@@ -1,7 +1,7 @@
 """Which offsets to read: what the options mean on a cluster, and how much of it goes into one batch.
 
 A position is what Spark keeps in its checkpoint: {"topic": {"partition": offset}}, the shape of its own
-Kafka source.
+Kafka source. Where the user asks for time it has one more key for that (timed_position.py).
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import re2
 
 from penstock.client.cluster import EARLIEST, LATEST, Cluster, Place
 from penstock.errors import NotFoundError, PenstockError, UsageError
+from penstock.spark.batch import TIME
 from penstock.spark.options import READ, Bound, SourceOptions
 
 Offsets: TypeAlias = dict[Place, int]
-Position: TypeAlias = dict[str, dict[str, int]]
+Position: TypeAlias = dict[str, dict[str, Any]]
 _log = logging.getLogger(__name__)
 
 
@@ -26,7 +27,7 @@ class DataLossError(PenstockError):
     """Records that were to be read are gone."""
 
 
-def to_position(offsets: Mapping[Place, int]) -> Position:
+def to_position(offsets: Mapping[Place, int | None]) -> Position:
     """Offsets as Spark keeps them."""
     position: Position = {}
     for place in sorted(offsets):
@@ -39,6 +40,7 @@ def from_position(position: Position) -> Offsets:
     return {
         Place(topic, int(partition)): offset
         for topic, partitions in position.items()
+        if topic != TIME
         for partition, offset in partitions.items()
     }
 

@@ -2,13 +2,13 @@
 
 Planning (which offsets) runs in one Python process of the driver, reading in those of the executors.
 Offsets are read exactly once for every try of a batch: Spark's checkpoint says which, and nothing else
-is remembered here.
+is remembered here. The same holds for the time of a batch, where the user asks for it (timing.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -27,7 +27,10 @@ from pyspark.sql.types import StructType
 
 from penstock.client.cluster import Cluster, Place
 from penstock.client.connection import reach
+from penstock.clock import SystemClock
+from penstock.spark.batch import TIME
 from penstock.spark.columns import RowPlan, raw_schema
+from penstock.spark.event_time import EventColumn, newest_of, plan_rows, reported
 from penstock.spark.fetching import read_range
 from penstock.spark.options import READ, SourceOptions, parse_options, wants_headers
 from penstock.spark.positions import (
@@ -40,6 +43,9 @@ from penstock.spark.positions import (
     split,
     to_position,
 )
+from penstock.spark.reports import Reports, ReportTo, listen
+from penstock.spark.timed_position import time_of
+from penstock.spark.timing import Timing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +58,12 @@ class Range(InputPartition):
     place: Place
     start: int
     end: int
+    report_to: ReportTo | None = None
+
+
+@dataclass
+class Nothing(InputPartition):
+    """For a batch in which only time moves: there is a task, so that what waits for time hears of it."""
 
 
 class PenstockSource(DataSource):
@@ -73,12 +85,13 @@ class PenstockSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read a range that ends."""
         options = parse_options(self.options, streaming=False)
+        plan_rows(options, schema)  # says what a stream with the same options would say
         return BatchReader(options, RowPlan.of(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read what comes."""
         options = parse_options(self.options, streaming=True)
-        return StreamReader(options, RowPlan.of(options, schema))
+        return StreamReader(options, *plan_rows(options, schema))
 
 
 class _Planner:
@@ -150,8 +163,13 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets as far as there are, in batches of as many as the user wants."""
 
-    def __init__(self, options: SourceOptions, rows: RowPlan) -> None:
+    def __init__(
+        self, options: SourceOptions, rows: RowPlan, event_column: EventColumn | None
+    ) -> None:
         self._planner = _Planner(options, rows)
+        self._event_column = event_column
+        self._timing: Timing | None = None
+        self._report_to: ReportTo | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
 
@@ -179,7 +197,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._planner.options.offsets_per_trigger
         if isinstance(limit, ReadMaxRows):
             rows = limit.max_rows
-        return to_position(limited(begun, end, rows) if rows is not None else end)
+        end = limited(begun, end, rows) if rows is not None else end
+        timing = self._timed()
+        return timing.planned(start, begun, end, latest) if timing else to_position(end)
 
     def reportLatestOffset(self) -> Position | None:
         """How far the topics go, for the lag in Spark's progress."""
@@ -187,12 +207,44 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         """One task for each range."""
-        return self._planner.ranges(from_position(start), from_position(end))
+        if TIME not in end:
+            return self._planner.ranges(from_position(start), from_position(end))
+        # What the time of the next batch is made of, also where Spark asks anew for the start.
+        begun = from_position(end) | time_of(end).begun
+        ranges = self._planner.ranges(begun, from_position(end))
+        timing = self._timed()
+        if timing is not None:
+            timing.reports.forget_before(begun)
+            self._report_to = self._report_to or listen(
+                timing.reports, self._planner.options.bootstrap
+            )
+        return [replace(one, report_to=self._report_to) for one in ranges] or [Nothing()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Records of one range."""
+        if isinstance(partition, Nothing):
+            return iter(())
         assert isinstance(partition, Range)
-        return self._planner.read(partition)
+        batches = self._planner.read(partition)
+        if self._event_column is None:
+            return batches
+        within = (partition.place, partition.start, partition.end)
+        return reported(self._event_column, partition.report_to, within, batches)
+
+    def _timed(self) -> Timing | None:
+        """What plans time, made on first use: readers are pickled and sent before they are used."""
+        column, options = self._event_column, self._planner.options
+        if self._timing is None and column is not None and options.event_time is not None:
+            # What is gone by now was there when the batch was read: that is no loss.
+            tolerant = replace(options, fail_on_data_loss=False)
+
+            def newest_ms(place: Place, start: int, end: int) -> int | None:
+                return newest_of(
+                    column, read_range(tolerant, self._planner.rows, place, start, end)
+                )
+
+            self._timing = Timing(options.event_time, SystemClock(), Reports(), newest_ms)
+        return self._timing
 
     def _not_shrunk(self, begun: Offsets, latest: Offsets) -> Offsets:
         """The ends, none of them before what has been read: positions never go back."""

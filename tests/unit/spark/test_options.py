@@ -53,6 +53,10 @@ def test_offsets_by_partition() -> None:
         ({**LEAST, "valueFormat": "xml"}, "write raw or json"),
         ({**LEAST, "endingOffsets": "latest"}, "a stream has no end"),
         ({"kafka.bootstrap.servers": "h:1", "assign": "a"}, 'write {"topic": [0, 1]}'),
+        ({**LEAST, "watermarkDelay": "1 minute"}, "set eventTimeColumn"),
+        ({**LEAST, "idleTimeout": "1 minute"}, "set eventTimeColumn"),
+        ({**LEAST, "eventTimeColumn": "at", "watermarkDelay": "soon"}, 'such as "10 seconds"'),
+        ({**LEAST, "eventTimeColumn": "at", "idleTimeout": "0 seconds"}, "a duration above 0"),
     ],
 )
 def test_bad_input_says_what_to_write(given: dict[str, str], says: str) -> None:

@@ -247,10 +247,10 @@ def test_what_makes_no_sense_is_refused(
 def test_durations_and_numbers_are_checked() -> None:
     assert tumbling("1 minute") == Fixed(60_000_000, 60_000_000)
     assert hopping("1 hour", every="15 minutes") == Fixed(3_600_000_000, 900_000_000)
-    assert sliding("10 Seconds") == Sliding(10_000_000)
+    assert sliding("10 seconds") == Sliding(10_000_000)
     assert sessions(gap="500 milliseconds") == Sessions(500_000)
     for wrong in ("", "5", "minutes", "5 fortnights", "0 seconds", "-1 second"):
-        with pytest.raises(UsageError, match="write a number and one of"):
+        with pytest.raises(UsageError, match="write a (number|longer)"):
             tumbling(wrong)
     with pytest.raises(UsageError, match="leave gaps"):
         hopping("1 minute", every="2 minutes")

@@ -6,23 +6,13 @@ window holds start <= time < end; a sliding one start < time <= end, for it ends
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import UsageError
+from penstock.spark.durations import duration_ms
 
 OPERATION: Final = "cannot make windows"
-_UNITS: Final = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 604_800_000_000,
-}
-_DURATION: Final = re.compile(r"\s*(\d+)\s*([a-z]+?)s?\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +74,7 @@ def duration_us(name: str, text: str, *, least: int = 1) -> int:
     Raises:
         UsageError: it is none, or too short.
     """
-    found = _DURATION.fullmatch(text)
-    unit = _UNITS.get(found[2].lower()) if found else None
-    if found is None or unit is None or int(found[1]) < least:
-        remedy = f"write a number and one of {', '.join(f'{unit}s' for unit in _UNITS)}"
-        raise UsageError(OPERATION, f"{name} is '{text}'", remedy)
-    return int(found[1]) * unit
+    found = duration_ms(OPERATION, name, text) * 1000
+    if found < least:
+        raise UsageError(OPERATION, f"{name} is '{text}'", "write a longer one")
+    return found
