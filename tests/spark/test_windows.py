@@ -82,7 +82,7 @@ def test_every_row_is_in_a_window_or_late_and_results_are_those_of_a_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     out, file = Outputs(tmp_path / "checkpoint"), tmp_path / "steps.json"
-    steps = steps_of(events(range(240)), 60)
+    steps = steps_of(events(range(240)), 40)
     spark.dataSource.register(SteppingSource)
 
     def by_kind() -> DataFrame:
@@ -94,7 +94,7 @@ def test_every_row_is_in_a_window_or_late_and_results_are_those_of_a_batch(
             by=["kind"],
             window=tumbling("10 seconds"),
             aggregates={"events": count(), "amount": sum_of("amount")},
-            corrections="20 seconds",
+            corrections="60 seconds",
         )
 
     file.write_text(json.dumps(steps[:3]))
@@ -110,12 +110,12 @@ def test_every_row_is_in_a_window_or_late_and_results_are_those_of_a_batch(
     for mark, rows in steps:
         for number, kind, at, amount in rows:
             start = None if at is None else moment_ms(at) // 10_000 * 10_000
-            if start is None or (mark is not None and start + 10_000 <= mark - 20_000):
+            if start is None or (mark is not None and start + 10_000 <= mark - 60_000):
                 late.add(number)
             elif start + 10_000 <= (steps[-1][0] or 0):
                 expected.setdefault((kind, start), []).append(amount)
     assert sorted(row.id for row in out.late.rows()) == sorted(late)
-    assert len(late) > 10
+    assert len(late) > 3
     assert {
         (line["kind"], round(line["window_start"].timestamp() * 1000)): (
             line["events"],
@@ -126,8 +126,8 @@ def test_every_row_is_in_a_window_or_late_and_results_are_those_of_a_batch(
     changes = {row["_change_type"] for row in out.results.rows()}
     assert changes == {"insert", "update_preimage", "update_postimage"}
     timed = [row for row in out.late.rows() if row.at is not None]
-    assert all(row.window_end <= row.watermark - timedelta(seconds=20) for row in timed)
-    assert all(row.late_by > 20_000 for row in timed)
+    assert all(row.window_end <= row.watermark - timedelta(seconds=60) for row in timed)
+    assert all(row.late_by > 60_000 for row in timed)
 
 
 @pytest.mark.timeout(300)

@@ -24,6 +24,8 @@ from penstock.errors import ConflictError, NotFoundError, UsageError
 from penstock.files import Files, read_whole, write_atomically
 from penstock.pipelines.folder import PipelineFolder, Query, check_name
 
+KEPT_PLANS: Final = "kept-by-penstock"
+"""In a checkpoint: what Spark has planned under its id (spark/checkpoints.py)."""
 _FACTS: Final = "savepoint.json"
 _COPY: Final = "copy.tmp"
 
@@ -109,6 +111,7 @@ def _put(files: Files, kept: Path, place: Path) -> bool:
     if renew:
         identity = json.dumps({"id": str(uuid.uuid4())}).encode()
         write_atomically(files, copy / "metadata", identity)
+        shutil.rmtree(copy / KEPT_PLANS, ignore_errors=True)  # of the old id, which they would restore
     files.sync_all(copy)
     shutil.rmtree(place, ignore_errors=True)
     files.rename(copy, place)

@@ -18,9 +18,9 @@ import logging
 from typing import Final
 
 from penstock.errors import ConflictError
+from penstock.pipelines.savepoints import KEPT_PLANS
 from penstock.spark.durable_files import DurableFolder
 
-_FOLDER: Final = "kept-by-penstock"
 _METADATA: Final = "metadata"
 # The last one is what a restart runs again; one more, for a look at what happened.
 _COPIES: Final = 2
@@ -45,22 +45,22 @@ class Plans:
             ConflictError: the batch was another one when it ran before: its rows may be written.
         """
         for name in (_METADATA, f"offsets/{batch_id}"):
-            plan, kept = self._files.read(name), self._files.read(f"{_FOLDER}/{name}")
+            plan, kept = self._files.read(name), self._files.read(f"{KEPT_PLANS}/{name}")
             assert plan is not None, "Spark writes it before it runs a batch"
             if kept is not None and kept != plan:
                 cause = f"{name} is not what it was when batch {batch_id} ran before"
                 remedy = "stop the query and start it again: it is restored then"
                 raise ConflictError(self._operation, cause, remedy)
             if kept is None:
-                self._files.put(f"{_FOLDER}/{name}", plan)
-        for old in self._numbers(f"{_FOLDER}/offsets")[:-_COPIES]:
-            self._files.remove(f"{_FOLDER}/offsets/{old}")
+                self._files.put(f"{KEPT_PLANS}/{name}", plan)
+        for old in self._numbers(f"{KEPT_PLANS}/offsets")[:-_COPIES]:
+            self._files.remove(f"{KEPT_PLANS}/offsets/{old}")
 
     def restore(self) -> None:
         """Repair the newest files of a checkpoint, before its query starts."""
-        kept = self._numbers(f"{_FOLDER}/offsets")
+        kept = self._numbers(f"{KEPT_PLANS}/offsets")
         for name in (_METADATA, *(f"offsets/{number}" for number in kept)):
-            copy = self._files.read(f"{_FOLDER}/{name}")
+            copy = self._files.read(f"{KEPT_PLANS}/{name}")
             if copy is not None and self._files.read(name) != copy:
                 _log.warning("%s of the checkpoint was missing or damaged, and is restored", name)
                 self._files.put(name, copy)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.spark.windowing import MS, ROWS, Keeper, Row, expected, plan, shown, table
 
@@ -32,6 +32,8 @@ WINDOWS: dict[str, Window] = {
     "sessions": Sessions(5 * MS),
 }
 END_OF_TIME = 10_000
+# A busy machine is no failure.
+SOME = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 Batch = tuple[list[Row], int | None]
 
@@ -78,7 +80,7 @@ def closed(window: Window, end: int, mark: int | None) -> bool:
 @pytest.mark.parametrize("kind", WINDOWS)
 @pytest.mark.parametrize("emit", ["final", "early"])
 @given(stream=streams())
-@settings(max_examples=15, deadline=None)
+@SOME
 def test_with_long_corrections_results_become_those_of_a_batch_over_everything(
     kind: str, emit: str, stream: list[Batch]
 ) -> None:
@@ -102,7 +104,7 @@ def test_with_long_corrections_results_become_those_of_a_batch_over_everything(
 @pytest.mark.parametrize("emit", ["final", "early"])
 @pytest.mark.parametrize("corrections", [0, 7])
 @given(stream=streams())
-@settings(max_examples=15, deadline=None)
+@SOME
 def test_results_become_those_of_a_batch_over_what_was_not_late(
     kind: str, emit: str, corrections: int, stream: list[Batch]
 ) -> None:
@@ -118,7 +120,7 @@ def test_results_become_those_of_a_batch_over_what_was_not_late(
 
 
 @given(stream=streams())
-@settings(max_examples=15, deadline=None)
+@SOME
 def test_a_hopping_window_has_every_row_that_came_before_it_closed(stream: list[Batch]) -> None:
     window = WINDOWS["hopping"]
     keeper = Keeper(plan(window, "final"))
@@ -139,7 +141,7 @@ def test_a_hopping_window_has_every_row_that_came_before_it_closed(stream: list[
 
 @pytest.mark.parametrize("kind", ["tumbling", "sliding"])
 @given(stream=streams(), corrections=st.sampled_from([0, 7]))
-@settings(max_examples=15, deadline=None)
+@SOME
 def test_a_row_is_late_if_its_window_was_closed_for_good(
     kind: str, stream: list[Batch], corrections: int
 ) -> None:
@@ -160,7 +162,7 @@ def keys(row: Row, kind: str) -> list[tuple[Any, int, int]]:
 
 @pytest.mark.parametrize("kind", WINDOWS)
 @given(stream=streams(), data=st.data())
-@settings(max_examples=15, deadline=None)
+@SOME
 def test_a_batch_that_runs_again_gives_the_same_bytes(
     kind: str, stream: list[Batch], data: st.DataObject
 ) -> None:
@@ -250,7 +252,7 @@ def test_durations_and_numbers_are_checked() -> None:
     assert sliding("10 seconds") == Sliding(10_000_000)
     assert sessions(gap="500 milliseconds") == Sessions(500_000)
     for wrong in ("", "5", "minutes", "5 fortnights", "0 seconds", "-1 second"):
-        with pytest.raises(UsageError, match="write a (number|longer)"):
+        with pytest.raises(UsageError, match=r"write a (number|longer)"):
             tumbling(wrong)
     with pytest.raises(UsageError, match="leave gaps"):
         hopping("1 minute", every="2 minutes")
