@@ -1,8 +1,8 @@
 """The demo: an online shop on a broker and Spark, both of which are killed on the way.
 
 1. starts `penstock serve` on a free port with an empty data folder;
-2. lets visitors look at products, order and pay for two hours of the shop's time, which pass in a minute,
-   with events out of order and some of them much too late;
+2. lets visitors look at products, order and pay for two hours of the shop's time, which pass in a
+   minute, with events out of order and some of them much too late;
 3. runs `penstock run examples/shop/pipeline.py`, which keeps revenue by minute, visits and the most
    wanted products in tables of SQLite;
 4. kills the pipeline with SIGKILL in mid-flight, and later the broker; at a terminal, so does every
@@ -20,13 +20,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafka.admin import KafkaAdminClient, NewTopic
-
 from examples.shop.events import OPENING, TOPICS, day
 from examples.shop.processes import Broker, Pipeline
 from examples.shop.screen import Screen
 from examples.shop.tables import Tables, check
 from examples.shop.visitors import Visitors
+from kafka.admin import KafkaAdminClient, NewTopic
 
 PARTITIONS = 3
 HOURS = 2.0

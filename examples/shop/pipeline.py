@@ -1,8 +1,8 @@
 """The shop's numbers, kept current: `penstock run examples/shop/pipeline.py -- shop.db`.
 
 Three queries read what visitors do, by the time at which they did it, and keep tables of SQLite that
-anybody can ask at any time. A table changes with the rows that arrive; rows that arrive when their window
-has been given up are not lost but stand in a table of their own.
+anybody can ask at any time. A table changes with the rows that arrive; those that arrive when their
+window has been given up are not lost but stand in a table of their own.
 """
 
 from __future__ import annotations

@@ -6,12 +6,11 @@ import time
 from datetime import datetime
 from types import TracebackType
 
+from examples.shop.tables import Numbers, pairs
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
-
-from examples.shop.tables import Numbers, pairs
 
 _LINE_SECONDS = 3.0
 _BAR = 40

@@ -7,6 +7,7 @@ import time
 
 from examples.shop.events import Event
 from examples.shop.processes import Pipeline
+
 from kafka import KafkaProducer
 
 

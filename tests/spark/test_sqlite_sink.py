@@ -65,6 +65,8 @@ def test_totals_are_replaced_by_key(
         fill(wire, topic, numbers)
         totals = orders(spark, broker, topic).groupBy("user").agg(sql.sum("amount").alias("total"))
         run(totals, SqliteSink(path, "totals", key=["user"]), checkpoint, "update")
+        # The last batch runs again, and its state must not be missed by those that follow.
+        max((checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name)).unlink()
     expected = [(f"u{k}", float(sum(range(k, 90, 3)))) for k in range(3)]
     assert query(path, "SELECT user, total FROM totals ORDER BY user") == expected
 

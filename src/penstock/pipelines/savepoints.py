@@ -111,7 +111,9 @@ def _put(files: Files, kept: Path, place: Path) -> bool:
     if renew:
         identity = json.dumps({"id": str(uuid.uuid4())}).encode()
         write_atomically(files, copy / "metadata", identity)
-        shutil.rmtree(copy / KEPT_PLANS, ignore_errors=True)  # of the old id, which they would restore
+        shutil.rmtree(
+            copy / KEPT_PLANS, ignore_errors=True
+        )  # of the old id, which they would restore
     files.sync_all(copy)
     shutil.rmtree(place, ignore_errors=True)
     files.rename(copy, place)

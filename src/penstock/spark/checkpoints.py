@@ -38,13 +38,15 @@ class Plans:
         self._files = DurableFolder(checkpoint)
         self._operation = f"cannot go on with checkpoint {checkpoint}"
 
-    def keep(self, batch_id: int) -> None:
-        """Make the plan of a batch safe, before anything of it is written.
+    def keep(self, batch_id: int) -> bool:
+        """Make the plan of a batch safe, before anything of it is written; whether it was already.
 
         Raises:
             ConflictError: the batch was another one when it ran before: its rows may be written.
         """
-        for name in (_METADATA, f"offsets/{batch_id}"):
+        planned = f"offsets/{batch_id}"
+        before = self._files.read(f"{KEPT_PLANS}/{planned}") is not None
+        for name in (_METADATA, planned):
             plan, kept = self._files.read(name), self._files.read(f"{KEPT_PLANS}/{name}")
             assert plan is not None, "Spark writes it before it runs a batch"
             if kept is not None and kept != plan:
@@ -55,6 +57,7 @@ class Plans:
                 self._files.put(f"{KEPT_PLANS}/{name}", plan)
         for old in self._numbers(f"{KEPT_PLANS}/offsets")[:-_COPIES]:
             self._files.remove(f"{KEPT_PLANS}/offsets/{old}")
+        return before
 
     def restore(self) -> None:
         """Repair the newest files of a checkpoint, before its query starts."""
