@@ -177,7 +177,6 @@ def test_delays_by_carrier_and_hour(
     }
     # What closed with the last watermark is out; nothing that is still open is.
     assert found == expected
-    assert any(row["_change_type"] == "update_postimage" for row in out.results.rows())
 
 
 def last_watermark(out: Outputs) -> pd.Timestamp:
