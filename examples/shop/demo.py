@@ -39,12 +39,14 @@ def create_topics(bootstrap: str) -> None:
     admin.close()
 
 
-def crashes(visitors: Visitors, pipeline: Pipeline, broker: Broker) -> Iterator[str]:
+def crashes(
+    visitors: Visitors, pipeline: Pipeline, broker: Broker, tables: Tables
+) -> Iterator[str]:
     """What is killed, as soon as it is time for it."""
-    while visitors.share < 0.35 or not pipeline.working:
+    while tables.numbers().counted < 0.2 * visitors.total:
         yield ""
     yield "kill -9: the pipeline, in mid-flight" if pipeline.kill() else ""
-    while visitors.share < 0.7:
+    while visitors.share < 0.75:
         yield ""
     broker.kill()
     broker.start()
@@ -63,7 +65,7 @@ def watch(visitors: Visitors, pipeline: Pipeline, broker: Broker, tables: Tables
     screen = Screen(OPENING)
     if sys.stdin.isatty():
         threading.Thread(target=button, args=(pipeline, screen), daemon=True).start()
-    planned = crashes(visitors, pipeline, broker)
+    planned = crashes(visitors, pipeline, broker, tables)
     deadline = None
     with screen:
         while True:
@@ -94,7 +96,7 @@ def main() -> int:
     broker = Broker(options.folder / "data")
     create_topics(broker.bootstrap)
     pipeline = Pipeline(broker.bootstrap, options.folder, database)
-    print("starting Spark, and the visitors with it ...", flush=True)
+    print("starting Spark; the shop opens when it is there ...", flush=True)
     visitors = Visitors(broker.bootstrap, events, HOURS * 3600 / options.seconds, pipeline)
     try:
         watch(visitors, pipeline, broker, Tables(database))

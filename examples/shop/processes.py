@@ -68,7 +68,7 @@ class Pipeline:
 
     @property
     def working(self) -> bool:
-        """Whether it has written anything yet."""
+        """Whether it has looked at its tables, which it does when Spark is there."""
         return self._database.exists()
 
     def kill(self) -> bool:

@@ -34,9 +34,14 @@ class Visitors:
         self._thread.start()
 
     @property
+    def total(self) -> int:
+        """How many events there will be."""
+        return len(self._events)
+
+    @property
     def share(self) -> float:
         """How much of the day has been sent."""
-        return self.sent / len(self._events)
+        return self.sent / self.total
 
     @property
     def running(self) -> bool:
@@ -47,6 +52,8 @@ class Visitors:
         self._producer.close()
 
     def _run(self) -> None:
+        while self._pipeline.running and not self._pipeline.working:
+            time.sleep(0.1)
         began = time.monotonic()
         for number, event in enumerate(self._events):
             wait = event.arrives / self._speed - (time.monotonic() - began)
