@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from tests.clients.brokers import Broker
@@ -55,6 +57,22 @@ def test_rows_are_added_once_also_when_spark_runs_a_batch_again(
     run(orders(spark, broker, topic), SqliteSink(path, "orders"), checkpoint)
     found = query(path, "SELECT amount FROM orders ORDER BY amount")
     assert [amount for (amount,) in found] == list(range(120))
+
+
+def test_an_old_copy_of_a_checkpoint_is_refused(
+    spark: SparkSession, broker: Broker, wire: Wire, topic: str, tmp_path: Path
+) -> None:
+    path, checkpoint = tmp_path / "shop.db", tmp_path / "checkpoint"
+    fill(wire, topic, range(30))
+    run(orders(spark, broker, topic), SqliteSink(path, "orders"), checkpoint)
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    fill(wire, topic, range(30, 40))
+    run(orders(spark, broker, topic), SqliteSink(path, "orders"), checkpoint)
+    fill(wire, topic, range(40, 50))
+    with pytest.raises(StreamingQueryException, match="its plan is not in the checkpoint"):
+        run(orders(spark, broker, topic), SqliteSink(path, "orders"), tmp_path / "copy")
+    run(orders(spark, broker, topic), SqliteSink(path, "orders"), checkpoint)
+    assert query(path, "SELECT count(*) FROM orders") == [(50,)]
 
 
 def test_totals_are_replaced_by_key(

@@ -64,7 +64,7 @@ def test_what_passes_is_tried_again_with_growing_pauses(
 def test_a_refusal_names_address_and_status(spark: SparkSession, server: Receiver) -> None:
     server.statuses = [401]
     url = server.url.replace("http://", "http://me:password@") + "?token=hidden"
-    with pytest.raises(UnavailableError, match=f"{server.url}: it answered 401") as raised:
+    with pytest.raises(UsageError, match=f"{server.url}: it answered 401") as raised:
         WebhookSink(url).write(spark.range(1), 0, "query")
     assert "password" not in str(raised.value)
     assert "hidden" not in str(raised.value)

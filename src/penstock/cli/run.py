@@ -66,7 +66,7 @@ def run(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where checkpoints go; on a cluster a place that all machines see.  "
+            help="Where checkpoints go, under its name; on a cluster a place all machines see.  "
             "[default: in the pipeline's folder]",
         ),
     ] = None,
@@ -89,7 +89,7 @@ def run(
     terms = Terms(
         bootstrap,
         master,
-        checkpoints or str(kept.checkpoints),
+        f"{checkpoints.rstrip('/')}/{kept.name}" if checkpoints else str(kept.checkpoints),
         parse_bound("--from", start),
         parse_bound("--until", until),
     )

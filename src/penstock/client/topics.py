@@ -77,7 +77,7 @@ def list_topics(bootstrap: str) -> list[TopicSummary]:
     return sorted(found, key=lambda topic: topic.name)
 
 
-def describe_topic(bootstrap: str, name: str) -> TopicDescription:
+def describe_topic(bootstrap: str, name: str, security: Security = OPEN) -> TopicDescription:
     """One topic with partitions, offsets and configuration.
 
     Raises:
@@ -85,7 +85,7 @@ def describe_topic(bootstrap: str, name: str) -> TopicDescription:
         PenstockError: the cluster could not be asked.
     """
     operation = f"cannot describe topic {name}"
-    with admin(bootstrap, operation) as client:
+    with admin(bootstrap, operation, security) as client:
         return _describe(client, name, operation)
 
 

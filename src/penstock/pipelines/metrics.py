@@ -36,9 +36,11 @@ def progress_line(progress: Progress) -> str:
 
 def moment(time_ms: int) -> str:
     """ISO 8601 in UTC, with milliseconds where there are any."""
-    text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(
-        timespec="milliseconds" if time_ms % 1000 else "seconds"
-    )
+    timespec = "milliseconds" if time_ms % 1000 else "seconds"
+    try:
+        text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec=timespec)
+    except (ValueError, OverflowError, OSError):  # no year of four digits: a wrong clock, or unit
+        return f"{time_ms} ms"
     return text.replace("+00:00", "Z")
 
 

@@ -104,7 +104,7 @@ def go_back(files: Files, folder: PipelineFolder, label: str, now_ms: int) -> li
 
 def _put(files: Files, kept: Path, place: Path) -> bool:
     """Replace one checkpoint by a copy of the kept one; whether it was given a new id."""
-    renew = _newest(place) != _newest(kept)
+    renew = (_newest(place), _identity(place)) != (_newest(kept), _identity(kept))
     copy = place.with_name(place.name + ".tmp")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(kept, copy)
@@ -119,6 +119,12 @@ def _put(files: Files, kept: Path, place: Path) -> bool:
     files.rename(copy, place)
     files.sync_folder(place.parent)
     return renew
+
+
+def _identity(checkpoint: Path) -> bytes | None:
+    """What Spark knows the query by; one that went back before has another than the savepoint."""
+    file = checkpoint / "metadata"
+    return file.read_bytes() if file.exists() else None
 
 
 def _newest(checkpoint: Path) -> tuple[int, int]:

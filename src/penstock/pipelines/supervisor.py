@@ -21,7 +21,7 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.errors import PenstockError
-from penstock.pipelines.folder import Facts, Phase, PipelineFolder, started
+from penstock.pipelines.folder import Facts, Phase, PipelineFolder, Query, started
 from penstock.pipelines.judging import Verdict, judge, wait_seconds
 from penstock.pipelines.metrics import progress_line, prometheus
 from penstock.pipelines.reports import Ended, Failed, Progress, Report, Started, from_line
@@ -163,9 +163,11 @@ class Supervisor:
                 self._queries[report.query] = started(self._queries.get(report.query), report)
                 self._keep()
             case Progress():
-                self._failures, self._before = 0, None
-                query = self._queries.get(report.query)
-                assert query is not None, "a query reports its start first"
+                self._failures = 0
+                if self._before is not None and self._before.query in (None, report.query):
+                    self._before = None  # another query may still fail as it did
+                # One that the file started before it was listened to has not told its start.
+                query = self._queries.get(report.query) or Query("", None)
                 self._queries[report.query] = replace(query, progress=report)
                 self._tell_progress(report)
             case _:

@@ -105,6 +105,11 @@ def watermark_at(checkpoint: str, batch_id: int) -> int | None:
     return None if None in known else min(known, default=None)
 
 
+def is_timed(checkpoint: str, batch_id: int) -> bool:
+    """Whether a source of the batch has a watermark, be it known or not."""
+    return any(TIME in offset for offset in _offsets(checkpoint, batch_id))
+
+
 def position_at(checkpoint: str, batch_id: int) -> dict[str, dict[str, int]]:
     """The ends of a batch in all topics: {"topic": {"partition": offset}}.
 

@@ -99,6 +99,8 @@ class DeltaSink:
             except CommitFailedError as error:
                 _log.warning("%s at try %d: %s", self._operation, attempt + 1, error)
             except DeltaError as error:
+                if table is None and self._open() is not None:
+                    continue  # somebody else made it meanwhile, perhaps with this batch
                 raise UsageError(self._operation, str(error)) from error
         cause = f"others changed the table {_TRIES_MAX} times before this could be committed"
         raise ConflictError(self._operation, cause, "let fewer write to it")
@@ -118,7 +120,7 @@ class DeltaSink:
             write_deltalake(
                 self._table if table is None else table,
                 rows,
-                mode="append",
+                mode="error" if table is None else "append",
                 storage_options=self._options,
                 commit_properties=properties,
             )

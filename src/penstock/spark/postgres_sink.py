@@ -18,6 +18,7 @@ from typing import Any, Final
 import psycopg
 import pyarrow as pa
 from psycopg import sql as text
+from psycopg.conninfo import conninfo_to_dict
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
@@ -55,7 +56,7 @@ class PostgresSink:
         name: what tells it from other sinks of the same query; by default by its table.
 
     Raises:
-        UsageError: the mode does not fit the key.
+        UsageError: the mode does not fit the key, or the address is malformed.
     """
 
     def __init__(
@@ -74,6 +75,12 @@ class PostgresSink:
         self._token = token
         self._operation = f"cannot write to table {table}"
         self._mode = row_mode(mode, key, self._operation)
+        try:
+            conninfo_to_dict(connection)
+        except psycopg.ProgrammingError:
+            # What libpq says of it would show the password.
+            remedy = "write postgresql://USER@HOST:PORT/DATABASE"
+            raise UsageError(self._operation, "the address is malformed", remedy) from None
 
     @property
     def name(self) -> str:

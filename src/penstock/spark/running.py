@@ -37,8 +37,6 @@ def _run(file: Path, arguments: list[str], supervised: Supervised) -> Ended | Fa
     try:
         _run_file(file, arguments)
         supervised.wait()
-    except SystemExit as ended:
-        error = ended if ended.code else None
     except BaseException as raised:  # whatever it is, the supervisor is told
         error = raised
     # A query that failed is the reason for what the file raised after it.
@@ -52,14 +50,21 @@ def _run(file: Path, arguments: list[str], supervised: Supervised) -> Ended | Fa
 
 
 def _run_file(file: Path, arguments: list[str]) -> None:
-    """As Python runs a program, but in this process, and it stays `__main__` after its last line."""
+    """As Python runs a program, but in this process, and it stays `__main__` after its last line.
+
+    One that exits with success has said all that it has to say: its queries go on.
+    """
     program = ModuleType("__main__")
     program.__file__ = str(file)
     sys.modules["__main__"] = program
     sys.argv = list(arguments)
     sys.path.insert(0, str(file.parent))
     code = compile(file.read_bytes(), str(file), "exec")
-    exec(code, program.__dict__)  # noqa: S102 -- the user's own program
+    try:
+        exec(code, program.__dict__)  # noqa: S102 -- the user's own program
+    except SystemExit as ended:
+        if ended.code:
+            raise
 
 
 def _stop_when_asked(supervised: Supervised, reporter: Reporter) -> None:

@@ -120,7 +120,8 @@ class SqliteSink:
     def _connect(self) -> sqlite3.Connection:
         # Transactions are begun by hand: Python's own would begin them later than is said here.
         database = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)
-        database.execute("PRAGMA synchronous = FULL")
+        # FULL does not sync the folder in which the journal was: a power cut could undo the commit.
+        database.execute("PRAGMA synchronous = EXTRA")
         return database
 
     def _check_table(self, database: sqlite3.Connection, frame: DataFrame) -> None:

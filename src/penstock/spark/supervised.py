@@ -165,7 +165,7 @@ def _lag(ends: list[dict[str, Any]], latest: list[dict[str, Any]]) -> int | None
         max(0, int(offset) - int(end.get(topic, {}).get(partition, 0)))
         for end, last in known
         for topic, partitions in last.items()
-        if topic != TIME
+        if topic != TIME and isinstance(partitions, dict)  # others have other offsets
         for partition, offset in partitions.items()
     )
 

@@ -41,6 +41,7 @@ from penstock.record.murmur2 import partition_of
 from penstock.spark import commit_markers
 from penstock.spark.commit_markers import Markers
 from penstock.spark.options import parse_security
+from penstock.spark.replays import was_written
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -147,7 +148,7 @@ class TopicSink:
             cause = f"batch {done} has been written, and this is batch {batch_id}: it went back"
             remedy = "start with a new checkpoint, or with the newest copy of this one"
             raise FencedError(self._operation, cause, remedy)
-        if done == batch_id:
+        if was_written(done, batch_id, self._operation):
             return
         try:
             self._write_rows(batch, len(cluster.partitions([self._topic])), ticket)

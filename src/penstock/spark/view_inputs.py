@@ -86,12 +86,17 @@ class Beginning:
 
     def _check(self, one: SourceOptions, wanted: Position, found: Position) -> None:
         check_beginning(
-            self._operation, wanted, found, lambda topic: is_compacted(one.bootstrap, topic)
+            self._operation,
+            wanted,
+            found,
+            lambda topic: is_compacted(one.bootstrap, topic, one.security),
         )
 
 
 def _starting(options: SourceOptions, operation: str) -> Position:
-    with Cluster(options.bootstrap, operation, committed=options.committed) as cluster:
+    with Cluster(
+        options.bootstrap, operation, committed=options.committed, security=options.security
+    ) as cluster:
         return to_position(Positions(cluster, options).starting())
 
 

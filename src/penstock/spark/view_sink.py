@@ -31,7 +31,8 @@ from pyspark.sql.types import (
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import UsageError
-from penstock.spark.batch import announced, position_at, watermark_at
+from penstock.spark.batch import announced, is_timed, position_at, watermark_at
+from penstock.spark.replays import was_written
 from penstock.spark.view_inputs import Beginning, inputs_of
 from penstock.views.changes import CHANGELOG_COLUMNS, Changes
 from penstock.views.kinds import Kind
@@ -115,7 +116,8 @@ class ViewSink:
         version = self._version
         assert version is not None, "prepare comes first"
         assert version.shape is not None
-        if self._store.has_written(version, query_id, batch_id):
+        written = self._store.has_written(version, query_id, batch_id)
+        if was_written(batch_id if written else None, batch_id, self._operation):
             return
         shape = version.shape
         changes = Changes(self._operation, batch.columns, shape.names, shape.key, self._order_by)
@@ -129,6 +131,7 @@ class ViewSink:
             position_at(checkpoint, batch_id),
             watermark_at(checkpoint, batch_id),
             self._clock.wall_ms(),
+            is_timed(checkpoint, batch_id),
         )
         self._store.write(version, commit, changes.upserts(), changes.deletes())
 

@@ -128,7 +128,7 @@ class WebhookSink:
             if status is not None and 200 <= status < 300:
                 return
             if status is not None and status not in _PASSING:
-                break
+                raise UsageError(self._operation, said, "see what the server says to it")
             _log.warning("%s: %s; it is tried again", self._operation, said)
         remedy = (
             "see what the server says to it; the batch is sent again when the query starts again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from penstock.errors import UsageError
 from penstock.pipelines.terms import Terms, current_terms
 from penstock.spark.batch import announce, query_id
 from penstock.spark.checkpoints import Plans
+from penstock.spark.replays import begin_batch
 from penstock.spark.supervised import supervision
 
 
@@ -67,6 +69,7 @@ def write_stream(
 
     def write(batch: DataFrame, batch_id: int) -> None:
         ran_before = plans.keep(batch_id)
+        begin_batch(ran_before=ran_before)
         if supervised is not None:
             supervised.begin(label, batch_id)
         sink.write(batch, batch_id, query_id(spark.sparkContext))
@@ -97,4 +100,7 @@ def _default_checkpoint(terms: Terms, label: str) -> str:
         cause = "it is not said where its checkpoint is"
         remedy = "pass checkpoint=, or start the file with `penstock run`"
         raise UsageError(f"cannot start the query {label}", cause, remedy)
-    return f"{terms.checkpoints}/{re.sub(r'[^A-Za-z0-9_.-]+', '-', label)}"
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", label)
+    if plain != label.replace(":", "-"):
+        plain += "-" + hashlib.sha256(label.encode()).hexdigest()[:8]  # others may look the same
+    return f"{terms.checkpoints}/{plain}"

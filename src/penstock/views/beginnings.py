@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from penstock.client.cluster import EARLIEST, Cluster, Place
+from penstock.client.security import OPEN, Security
 from penstock.client.topics import describe_topic
 from penstock.errors import ConflictError
 from penstock.views.version import Position
@@ -62,7 +63,7 @@ def by_topic(offsets: Mapping[Place, int]) -> Position:
     return position
 
 
-def is_compacted(bootstrap: str, topic: str) -> bool:
+def is_compacted(bootstrap: str, topic: str, security: Security = OPEN) -> bool:
     """Whether a topic only ever loses what was replaced."""
-    configs = describe_topic(bootstrap, topic).configs
+    configs = describe_topic(bootstrap, topic, security).configs
     return any(one.name == _POLICY and one.value == _COMPACTED for one in configs)

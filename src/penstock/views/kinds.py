@@ -86,7 +86,7 @@ def parse(kind: Kind, text: str) -> Any:
     """
     try:
         return _PARSERS[kind](text)
-    except (ValueError, KeyError, InvalidOperation, binascii.Error) as error:
+    except (ValueError, KeyError, OverflowError, InvalidOperation, binascii.Error) as error:
         operation = f"cannot compare with '{text}'"
         remedy = "write times and dates as in ISO 8601, bytes as base64"
         raise UsageError(operation, f"the column is of kind {kind}", remedy) from error
@@ -99,4 +99,9 @@ def to_json(kind: Kind, value: Any) -> Any:
 
 def iso_of_ms(ms: int | None) -> str | None:
     """Milliseconds since 1970 in ISO 8601."""
-    return None if ms is None else iso(datetime.fromtimestamp(ms / 1000, UTC))
+    if ms is None:
+        return None
+    try:
+        return iso(datetime.fromtimestamp(ms / 1000, UTC))
+    except (ValueError, OverflowError, OSError):  # no year of four digits: a wrong clock, or unit
+        return f"{ms} ms"

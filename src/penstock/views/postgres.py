@@ -21,6 +21,11 @@ except ImportError as error:
     ) from error
 
 _CONNECT_SECONDS: Final = 10
+# A database that acknowledges before it is durable would lose a batch that Spark never runs again.
+_DURABLE: Final = (
+    "SELECT set_config('synchronous_commit', 'on', true) "
+    "WHERE current_setting('synchronous_commit') = 'off'"
+)
 # Any number; two programs that start together must not make our tables at the same time.
 _LOCK: Final = 0x70656E7376696577
 _TYPES: Final = {
@@ -64,6 +69,7 @@ class PostgresDatabase:
         """One transaction that writes: all of it is durable after the block, or nothing if it raises."""
         with self._connected() as session:
             session.execute("BEGIN")
+            session.execute(_DURABLE)
             yield session
             session.execute("COMMIT")
 

@@ -69,7 +69,8 @@ class Query:
 
 
 def _number(name: str, text: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) > most:
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(most))
+    if not digits or int(text) > most:
         cause = f"{name} is '{text}'"
         raise UsageError(_ASK, cause, f"write a number from 0 to {most}")
     return int(text)

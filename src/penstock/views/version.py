@@ -67,6 +67,8 @@ class Commit:
     watermark_ms: int | None
     at_ms: int
     """When it was written."""
+    timed: bool = False
+    """Whether its query has a watermark, although it may not be known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,6 @@ def has_caught_up(new: Commit, begins: Position | None, current: Commit) -> bool
         reached = new.position.get(topic, {})
         if any(reached.get(number, 0) < offset for number, offset in partitions.items()):
             return False
-    if current.watermark_ms is None or new.watermark_ms is None:
+    if current.watermark_ms is None or (new.watermark_ms is None and not new.timed):
         return True
-    return new.watermark_ms >= current.watermark_ms
+    return new.watermark_ms is not None and new.watermark_ms >= current.watermark_ms

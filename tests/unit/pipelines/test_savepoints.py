@@ -136,6 +136,20 @@ def test_nothing_runs_between_two_savepoints(folder: PipelineFolder) -> None:
     assert crashes > 5
 
 
+def test_who_goes_back_twice_never_gets_the_old_id_again(folder: PipelineFolder) -> None:
+    for name in ("one", "two"):
+        checkpoint(folder.checkpoints / name, f"id-{name}", 5)
+    take(FILES, folder, "first", 5)
+    for name in ("one", "two"):
+        checkpoint(folder.checkpoints / name, f"id-{name}", 7)  # sinks have these batches by now
+    ids = set()
+    for time_ms in (1_000, 2_000):
+        go_back(FILES, folder, "first", time_ms)
+        ids.add(content(folder.checkpoints / "one")["metadata"])
+    assert len(ids) == 2
+    assert not any("id-one" in one for one in ids)
+
+
 def test_refusals(folder: PipelineFolder) -> None:
     take(FILES, folder, "first", 5)
     with pytest.raises(ConflictError, match="there is one of that name"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.views.beginnings import BeginningGoneError, check_beginning
@@ -48,6 +50,7 @@ def at(position: Position, watermark_ms: int | None = None) -> Commit:
         (at({}, 5), None, at({}, 6), False),
         (at({}, 6), None, at({}, 6), True),
         (at({}, None), None, at({}, 6), True),
+        (replace(at({}, None), timed=True), None, at({}, 6), False),
         (at({}, 5), None, at({}, None), True),
     ],
 )
