@@ -355,9 +355,12 @@ def sync_all(files: Files, path: Path) -> None:
         raise SyncAllError(error.errno, error.strerror, str(path)) from error
 
 
-def write_atomically(files: Files, path: Path, data: bytes) -> None:
-    """Replace path so that after a crash it holds either the old bytes or the new ones."""
-    scratch, file = _write_scratch(files, path, data)
+def write_atomically(files: Files, path: Path, data: bytes, suffix: str = ".tmp") -> None:
+    """Replace path so that after a crash it holds either the old bytes or the new ones.
+
+    Processes that may write the same path at once need a suffix each, for what is half written.
+    """
+    scratch, file = _write_scratch(files, path, data, suffix)
     file.sync()
     files.rename(scratch, path)
     try:
@@ -376,8 +379,10 @@ def write_all_atomically(files: Files, folder: Path, contents: Mapping[Path, byt
     sync_all(files, folder)
 
 
-def _write_scratch(files: Files, path: Path, data: bytes) -> tuple[Path, File]:
-    scratch = path.with_name(path.name + ".tmp")
+def _write_scratch(
+    files: Files, path: Path, data: bytes, suffix: str = ".tmp"
+) -> tuple[Path, File]:
+    scratch = path.with_name(path.name + suffix)
     file = files.open(scratch, create=True)
     file.truncate(0)
     file.pwrite([data], 0)

@@ -105,3 +105,9 @@ def test_every_row_is_accounted_for(values: list[Any]) -> None:
 def test_a_type_that_cannot_be_read_says_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"inner\.m is map<string,int>.*declare it STRING"):
         decode("inner struct<m: map<string, int>>", [b"{}"])
+
+
+def test_narrow_integers_and_what_is_too_large_for_them() -> None:
+    found = decode("a tinyint, b smallint", [b'{"a": 3, "b": 300}', b'{"a": 300, "b": 1}'])
+    assert rows(found) == [{"a": 3, "b": 300}, {"a": None, "b": None}]
+    assert [one.row for one in found.malformed] == [1]

@@ -85,7 +85,7 @@ def test_killed_stopped_and_back_to_a_savepoint(shop: Shop, wire: Wire, topic: s
     errors = end(started)
     assert "signal SIGKILL); starting again in 1 s" in errors
     assert "copy: batch " in errors
-    assert ", lag 0" in errors
+    assert ", lag " in errors
     assert amounts(shop.database, "orders") == list(range(150))
     shop.cli.ok("pipelines", "savepoint", "shop", "one")
     found = shop.described()

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from tests.clients.brokers import Broker
+from tests.clients.contract import MakeTopic
 from tests.clients.wire import Wire
 from tests.spark.test_sqlite_sink import fill, orders, query, run
 
@@ -30,8 +31,7 @@ def counts(frame: DataFrame, **options: Any) -> DataFrame:
         function=count,
         state="n bigint",
         output="user string, n bigint",
-        name="counts",
-        **{"buckets": 2, **options},
+        **{"name": "counts", "buckets": 2, **options},
     )
 
 
@@ -51,6 +51,21 @@ def test_a_count_by_key_is_exact_also_when_a_batch_runs_again(
     assert found == [("u0", 37), ("u1", 37), ("u2", 37)]
     state = read_state(str(checkpoint), "counts").sort_by("user").to_pydict()
     assert state == {"user": ["u0", "u1", "u2"], "n": [37, 37, 37]}
+
+
+def test_an_operator_whose_source_does_not_move_keeps_its_state(
+    spark: SparkSession, broker: Broker, wire: Wire, make_topic: MakeTopic, tmp_path: Path
+) -> None:
+    checkpoint, one, two = tmp_path / "checkpoint", make_topic(), make_topic()
+    for moving in ([one, two], [one], [one], [two]):
+        for topic in moving:
+            fill(wire, topic, range(9))
+        first = counts(orders(spark, broker, one))
+        second = counts(orders(spark, broker, two), name="others")
+        both = first.selectExpr("user", "n").union(second.selectExpr("concat(user, '-b')", "n"))
+        run(both, SqliteSink(tmp_path / "shop.db", "counts", key=["user"]), checkpoint)
+    found = query(tmp_path / "shop.db", "SELECT user, n FROM counts ORDER BY user")
+    assert found == [(f"u{k}{end}", n) for k in range(3) for end, n in (("", 9), ("-b", 6))]
 
 
 def test_a_changed_query_begins_from_a_savepoint(

@@ -36,7 +36,7 @@ from penstock.spark import (
     split_late,
     write_stream,
 )
-from penstock.spark.batch import TIME, current_batch
+from penstock.spark.batch import FROM, TIME, current_batch
 
 SCHEMA = "n bigint, at timestamp, _partition int, _offset bigint"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -98,7 +98,8 @@ def test_available_now_ends_with_time_advanced_and_a_restart_knows_what_was_read
     assert watermarks(tmp_path) == [None, 20]
     assert done.lastProgress["numInputRows"] == 0
     # As if the driver had died after the first batch: what tasks reported is gone.
-    for file in ("checkpoint/offsets/1", "checkpoint/commits/1", "out.db"):
+    kept = "checkpoint/kept-by-penstock/offsets/1"
+    for file in ("checkpoint/offsets/1", "checkpoint/commits/1", kept, "out.db"):
         (tmp_path / file).unlink()
     fill(wire, topic, [19.999, 20, 100, None])
     done = run(frame, tmp_path)
@@ -224,7 +225,7 @@ def test_a_checkpoint_from_before_there_was_time_goes_on(
     fill(wire, topic, [60])
     timed = f"{topic},{TIME}"
     # By the time of the record, which the schema does not have.
-    assert run_on(eventTimeColumn="_timestamp") == [topic, timed, timed]
+    assert run_on(eventTimeColumn="_timestamp") == [f"{topic},{FROM}", timed, timed]
     now = offsets(tmp_path)[-1][TIME]["watermark"]
     assert abs(now - time.time() * 1000) < 120_000
     fill(wire, topic, [70])

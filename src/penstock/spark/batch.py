@@ -7,6 +7,8 @@ offsets in its checkpoint before a batch begins, so every try of a batch reads t
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,12 +17,14 @@ from pyspark import SparkContext, TaskContext
 
 from penstock.errors import UsageError
 
-# Where a source's offset has its time. No topic can have this name.
+# Where a source's offset has its time, and where its batch begins. No topic can have such names.
 TIME: Final = "$time"
+FROM: Final = "$from"
 WATERMARK: Final = "watermark"
 _CHECKPOINT: Final = "penstock.checkpoint"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
+_SETTLED: Final = "penstock.settled"
 _HEADER_LINES: Final = 2  # the version, and Spark's own metadata
 
 
@@ -39,6 +43,8 @@ class Batch:
     checkpoint: str
     query_id: str
     batch_id: int
+    settled: bool = False
+    """Whether its results are out: state that is there stays as it is."""
 
     def times(self) -> Times:
         """What time it is, by the sources that know."""
@@ -57,6 +63,16 @@ class Batch:
 def announce(context: SparkContext, checkpoint: str) -> None:
     """Let the tasks of queries started by this thread know their checkpoint."""
     context.setLocalProperty(_CHECKPOINT, checkpoint)
+
+
+@contextmanager
+def settled(context: SparkContext) -> Iterator[None]:
+    """Let tasks that run now know that the results of their batch are out already."""
+    context.setLocalProperty(_SETTLED, "true")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_SETTLED, None)
 
 
 def batch_properties(checkpoint: str, query: str, batch_id: int) -> dict[str, str]:
@@ -85,14 +101,14 @@ def current_batch() -> Batch:
     task = TaskContext.get()
     found = {
         name: None if task is None else task.getLocalProperty(name)
-        for name in (_CHECKPOINT, _QUERY_ID, _BATCH_ID)
+        for name in (_CHECKPOINT, _QUERY_ID, _BATCH_ID, _SETTLED)
     }
-    checkpoint, query, batch = found.values()
+    checkpoint, query, batch, settled = found.values()
     if checkpoint is None or query is None or batch is None:
         operation = "cannot keep state or time of a query"
         cause = "the query was not started by penstock.spark.write_stream"
         raise UsageError(operation, cause, "start it with write_stream")
-    return Batch(checkpoint, query, int(batch))
+    return Batch(checkpoint, query, int(batch), bool(settled))
 
 
 def watermark_at(checkpoint: str, batch_id: int) -> int | None:
@@ -118,7 +134,7 @@ def position_at(checkpoint: str, batch_id: int) -> dict[str, dict[str, int]]:
     position: dict[str, dict[str, int]] = {}
     for offset in _offsets(checkpoint, batch_id):
         for topic, partitions in offset.items():
-            if topic == TIME or not isinstance(partitions, dict):
+            if topic.startswith("$") or not isinstance(partitions, dict):
                 continue
             merged = position.setdefault(topic, {})
             for number, end in partitions.items():

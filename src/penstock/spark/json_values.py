@@ -38,8 +38,9 @@ from penstock.spark.options import READ
 
 _PLAIN: Final[dict[type[DataType], Any]] = {
     BooleanType: pl.Boolean,
-    ByteType: pl.Int8,
-    ShortType: pl.Int16,
+    # Narrower ones the parser does not know; Arrow narrows them, and refuses what is too large.
+    ByteType: pl.Int32,
+    ShortType: pl.Int32,
     IntegerType: pl.Int32,
     LongType: pl.Int64,
     FloatType: pl.Float32,

@@ -15,7 +15,6 @@ import re2
 
 from penstock.client.cluster import EARLIEST, LATEST, Cluster, Place
 from penstock.errors import NotFoundError, PenstockError, UsageError
-from penstock.spark.batch import TIME
 from penstock.spark.options import READ, Bound, SourceOptions
 
 Offsets: TypeAlias = dict[Place, int]
@@ -40,7 +39,7 @@ def from_position(position: Position) -> Offsets:
     return {
         Place(topic, int(partition)): offset
         for topic, partitions in position.items()
-        if topic != TIME
+        if not topic.startswith("$")  # what stands beside the topics
         for partition, offset in partitions.items()
     }
 

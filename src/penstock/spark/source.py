@@ -28,12 +28,12 @@ from pyspark.sql.types import StructType
 from penstock.client.cluster import Cluster, Place
 from penstock.client.connection import reach
 from penstock.clock import SystemClock
-from penstock.spark.batch import TIME
+from penstock.spark.batch import FROM, TIME
 from penstock.spark.columns import RowPlan, own_schema
 from penstock.spark.dead_letters import check_dead_letters
 from penstock.spark.event_time import EventColumn, newest_of, plan_rows, reported
 from penstock.spark.fetching import read_range
-from penstock.spark.options import READ, SourceOptions, parse_options
+from penstock.spark.options import READ, Fate, SourceOptions, parse_options
 from penstock.spark.positions import (
     Offsets,
     Position,
@@ -179,10 +179,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_to: ReportTo | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
+        self._initial: Position | None = None
 
     def initialOffset(self) -> Position:
-        """Where a new query starts."""
-        return to_position(self._planner.positions.starting())
+        """Where a new query starts; Spark asks again if it dies before its first batch is done."""
+        self._initial = to_position(self._planner.positions.starting())
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """MaxOffsetsPerTrigger."""
@@ -204,9 +206,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._planner.options.offsets_per_trigger
         if isinstance(limit, ReadMaxRows):
             rows = limit.max_rows
-        end = limited(begun, end, rows) if rows is not None else end
-        timing = self._timed()
-        return timing.planned(start, begun, end, latest) if timing else to_position(end)
+        goal, end = end, limited(begun, end, rows) if rows is not None else end
+        if (timing := self._timed()) is not None:
+            return timing.planned(start, begun, end, {place: goal[place] for place in latest})
+        if end == from_position(start):
+            return start
+        # Spark asks anew for the start if it dies in its first batch, and gets another answer then.
+        return {**to_position(end), **({FROM: start} if start == self._initial else {})}
 
     def reportLatestOffset(self) -> Position | None:
         """How far the topics go, for the lag in Spark's progress."""
@@ -215,7 +221,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
         """One task for each range."""
         if TIME not in end:
-            return self._planner.ranges(from_position(start), from_position(end))
+            begun = from_position(end.get(FROM, start))
+            return self._planner.ranges(begun, from_position(end))
         # What the time of the next batch is made of, also where Spark asks anew for the start.
         begun = from_position(end) | time_of(end).begun
         ranges = self._planner.ranges(begun, from_position(end))
@@ -245,11 +252,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # What is gone by now was there when the batch was read, which is no loss; and what is
             # malformed was sent to its topic then.
             tolerant = replace(options, fail_on_data_loss=False, dead_letters="")
+            rows = replace(self._planner.rows, malformed=Fate.TOPIC)
 
             def newest_ms(place: Place, start: int, end: int) -> int | None:
-                return newest_of(
-                    column, read_range(tolerant, self._planner.rows, place, start, end)
-                )
+                return newest_of(column, read_range(tolerant, rows, place, start, end))
 
             self._timing = Timing(options.event_time, SystemClock(), Reports(), newest_ms)
         return self._timing

@@ -12,9 +12,10 @@ from pyspark.sql.streaming import StreamingQuery
 
 from penstock.errors import UsageError
 from penstock.pipelines.terms import Terms, current_terms
-from penstock.spark.batch import announce, query_id
+from penstock.spark.batch import announce, query_id, settled
 from penstock.spark.checkpoints import Plans
 from penstock.spark.replays import begin_batch
+from penstock.spark.state.carrying import carry
 from penstock.spark.supervised import supervision
 
 
@@ -75,7 +76,9 @@ def write_stream(
         sink.write(batch, batch_id, query_id(spark.sparkContext))
         if ran_before:
             # A sink that has the batch does not look at it, and then Spark takes its state for lost.
-            batch.write.format("noop").mode("append").save()
+            with settled(spark.sparkContext):
+                batch.write.format("noop").mode("append").save()
+        carry(checkpoint, batch_id)
 
     announce(spark.sparkContext, checkpoint)
     writer = frame.writeStream.outputMode(output_mode).option("checkpointLocation", checkpoint)

@@ -205,6 +205,11 @@ def bucket_name(bucket: int, buckets: int) -> str:
     return f"bucket-{bucket}-of-{buckets}"
 
 
+def has_version(root: Place, bucket: int, buckets: int, batch_id: int) -> bool:
+    """Whether a batch has been written to a bucket."""
+    return batch_id in batches(root.below(bucket_name(bucket, buckets)).names())
+
+
 def open_bucket(
     root: Place,
     bucket: int,

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from penstock.errors import UsageError
 from penstock.spark.batch import Batch, Times, current_batch
-from penstock.spark.state.bucket import RESERVED, Clock, open_bucket
+from penstock.spark.state.bucket import RESERVED, Clock, has_version, open_bucket
 from penstock.spark.state.operators import Function, Operator
 from penstock.spark.state.places import operator_place
 from penstock.spark.state.runs import DUE, HASH, Opened
@@ -188,6 +188,8 @@ class _Task:
         batch, operator = current_batch(), self._operator
         times = batch.times()
         root = operator_place(batch.checkpoint, operator.name)
+        if batch.settled and has_version(root, bucket, self._buckets, batch.batch_id):
+            return operator.output.empty_table()  # the log may have less by now than it had then
         opened = open_bucket(
             root, bucket, self._buckets, operator.state, operator.by, batch.batch_id, _opened
         )

@@ -7,6 +7,7 @@ but for a batch that runs again, which writes its own anew.
 from __future__ import annotations
 
 import tempfile
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -80,7 +81,8 @@ class LocalPlace:
         """Put a file there; its folder is made with the first."""
         if not self.files.exists(self.folder):
             self._make_folder(self.folder)
-        write_atomically(self.files, self.folder / name, data)
+        # Two tries of a task may write the same file at once, with the same bytes.
+        write_atomically(self.files, self.folder / name, data, f".{uuid.uuid4().hex}.tmp")
 
     def remove(self, name: str) -> None:
         """Remove a file if it is there."""

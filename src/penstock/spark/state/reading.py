@@ -34,7 +34,7 @@ def stored(checkpoint: str, name: str) -> list[tuple[Bucket, pa.Table]]:
     root, last = operator_place(checkpoint, name), last_batch(checkpoint)
     found = []
     for folder in (root.below(bucket) for bucket in root.names()):
-        bucket = _bucket(folder, last)
+        bucket = bucket_at(folder, last)
         found.append((bucket, bucket.all()))
     if not found:
         known = ", ".join(states_place(checkpoint).names()) or "none"
@@ -56,7 +56,12 @@ def last_batch(checkpoint: str) -> int:
     return max(commits)
 
 
-def _bucket(folder: Place, batch_id: int) -> Bucket:
+def bucket_at(folder: Place, batch_id: int) -> Bucket:
+    """A bucket as it was after a batch.
+
+    Raises:
+        DamagedStateError: files are missing or damaged.
+    """
     try:
         version, schema = read_version(folder, batch_id)
     except FileNotFoundError:
