@@ -16,8 +16,9 @@ from tests.clients.wire import Wire
 
 from penstock.client.fencing import FencedError
 from penstock.client.transactional import BatchWriter, Transaction
-from penstock.errors import NotFoundError, UsageError
+from penstock.errors import ConflictError, NotFoundError, UsageError
 from penstock.spark import TopicSink, read, read_stream, write_stream
+from penstock.spark.replays import begin_batch
 
 
 def fill(wire: Wire, topic: str, numbers: range, *, partition: int = 0) -> None:
@@ -168,8 +169,13 @@ def test_a_checkpoint_that_went_back_is_an_error(
     frame = spark.createDataFrame([(b"1",)], "value binary")
     sink.prepare(frame)
     sink.write(frame, 5, "query")
-    with pytest.raises(FencedError, match="batch 5 has been written, and this is batch 4"):
+    with pytest.raises(ConflictError, match="batch 5 has been written, and this is batch 4"):
         sink.write(frame, 4, "query")
+    begin_batch(ran_before=False)
+    with pytest.raises(ConflictError, match="its plan is not in the checkpoint"):
+        sink.write(frame, 5, "query")
+    begin_batch(ran_before=True)
+    sink.write(frame, 5, "query")
 
 
 def test_records_that_fit_alone_fit_together(

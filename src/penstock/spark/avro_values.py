@@ -20,11 +20,10 @@ from pyspark.sql.types import StructField
 
 from penstock.client.schemas import Registry, Schema
 from penstock.errors import NotFoundError, UsageError
-from penstock.spark.decoded import Decoded, Malformed, columns_of
+from penstock.spark.decoded import Decoded, UnreadableError, decode_each
 from penstock.spark.options import READ
 
 _PREFIX: Final = Struct(">bI")
-_REASON_LENGTH_MAX: Final = 300
 
 
 class AvroValues:
@@ -45,17 +44,7 @@ class AvroValues:
 
     def decode(self, values: Iterable[bytes | None]) -> Decoded:
         """Read values, of which a null is a row of nulls."""
-        rows: list[dict[str, Any] | None] = []
-        malformed: list[Malformed] = []
-        for number, value in enumerate(values):
-            row = None
-            if value is not None:
-                try:
-                    row = self._read(value)
-                except NotAvroError as error:
-                    malformed.append(Malformed(number, str(error)[:_REASON_LENGTH_MAX]))
-            rows.append(row)
-        return columns_of(rows, self._types, malformed)
+        return decode_each(values, self._read, self._types)
 
     def _read(self, value: bytes) -> dict[str, Any]:
         writer, start = self._reader, 0
@@ -68,33 +57,29 @@ class AvroValues:
         try:
             row = fastavro.schemaless_reader(stream, writer, reader)
         except Exception as error:  # it has no error of its own for bytes that are not Avro
-            raise NotAvroError(f"{type(error).__name__}: {error}") from error
+            raise UnreadableError(f"{type(error).__name__}: {error}") from error
         if left := len(value) - stream.tell():
-            raise NotAvroError(f"{left} bytes are left over after the last field")
+            raise UnreadableError(f"{left} bytes are left over after the last field")
         if not isinstance(row, dict):
-            raise NotAvroError("it is no record")
+            raise UnreadableError("it is no record")
         return row
-
-
-class NotAvroError(Exception):
-    """What is wrong with one value."""
 
 
 def _writer(registry: Registry, value: bytes) -> Any:
     if len(value) < _PREFIX.size or value[0]:
-        raise NotAvroError("it does not begin with a zero and the id of a schema")
+        raise UnreadableError("it does not begin with a zero and the id of a schema")
     _, number = _PREFIX.unpack_from(value)
     try:
         return _parsed(registry, number)
     except NotFoundError as error:
-        raise NotAvroError(error.cause) from None
+        raise UnreadableError(error.cause) from None
 
 
 @functools.lru_cache(maxsize=1000)
 def _parsed(registry: Registry, number: int) -> Any:
     found = registry.schema_of_id(number)
     if found.kind != "AVRO":
-        raise NotAvroError(f"schema {number} is {found.kind}, not AVRO")
+        raise UnreadableError(f"schema {number} is {found.kind}, not AVRO")
     return parse_registered(found)
 
 

@@ -25,7 +25,6 @@ _CHECKPOINT: Final = "penstock.checkpoint"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
 _SETTLED: Final = "penstock.settled"
-_HEADER_LINES: Final = 2  # the version, and Spark's own metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +52,8 @@ class Batch:
 
     def started_ms(self) -> int:
         """When Spark began it by the clock; a batch that runs again began when it did first."""
-        with fsspec.open(
-            f"{self.checkpoint}/offsets/{self.batch_id}", "rt", encoding="utf-8"
-        ) as file:
-            started: int = json.loads(file.read().split("\n")[1])["batchTimestampMs"]
+        _, metadata, *_ = _plan(self.checkpoint, self.batch_id)
+        started: int = json.loads(metadata)["batchTimestampMs"]
         return started
 
 
@@ -116,14 +113,14 @@ def watermark_at(checkpoint: str, batch_id: int) -> int | None:
 
     None if none of them has a time, or one does not know it yet.
     """
-    offsets = _offsets(checkpoint, batch_id)
+    offsets = offsets_at(checkpoint, batch_id)
     known = [offset[TIME][WATERMARK] for offset in offsets if TIME in offset]
     return None if None in known else min(known, default=None)
 
 
 def is_timed(checkpoint: str, batch_id: int) -> bool:
     """Whether a source of the batch has a watermark, be it known or not."""
-    return any(TIME in offset for offset in _offsets(checkpoint, batch_id))
+    return any(TIME in offset for offset in offsets_at(checkpoint, batch_id))
 
 
 def position_at(checkpoint: str, batch_id: int) -> dict[str, dict[str, int]]:
@@ -132,7 +129,7 @@ def position_at(checkpoint: str, batch_id: int) -> dict[str, dict[str, int]]:
     Where several sources read the same partition, what all of them have read.
     """
     position: dict[str, dict[str, int]] = {}
-    for offset in _offsets(checkpoint, batch_id):
+    for offset in offsets_at(checkpoint, batch_id):
         for topic, partitions in offset.items():
             if topic.startswith("$") or not isinstance(partitions, dict):
                 continue
@@ -142,8 +139,14 @@ def position_at(checkpoint: str, batch_id: int) -> dict[str, dict[str, int]]:
     return position
 
 
-def _offsets(checkpoint: str, batch_id: int) -> list[dict[str, Any]]:
+def offsets_at(checkpoint: str, batch_id: int) -> list[dict[str, Any]]:
     """Where the sources end in a batch, as Spark keeps it; of sources of other kinds nothing."""
-    with fsspec.open(f"{checkpoint}/offsets/{batch_id}", "rt", encoding="utf-8") as file:
-        lines = file.read().split("\n")[_HEADER_LINES:]
+    _, _, *lines = _plan(checkpoint, batch_id)
     return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _plan(checkpoint: str, batch_id: int) -> list[str]:
+    """Spark's plan of a batch: its version, Spark's own metadata, and a line for each source."""
+    with fsspec.open(f"{checkpoint}/offsets/{batch_id}", "rt", encoding="utf-8") as file:
+        text: str = file.read()
+    return text.split("\n")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
+
+REASON_LENGTH_MAX: Final = 300
+
+
+class UnreadableError(Exception):
+    """What is wrong with one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,29 @@ class Decoded:
     malformed: list[Malformed] = field(default_factory=list)
 
 
-def columns_of(
+def decode_each(
+    values: Iterable[bytes | None],
+    read: Callable[[bytes], dict[str, Any]],
+    types: Mapping[str, pa.DataType],
+) -> Decoded:
+    """Columns of values that are read one by one, with UnreadableError for those that are none.
+
+    A null is a row of nulls.
+    """
+    rows: list[dict[str, Any] | None] = []
+    malformed: list[Malformed] = []
+    for number, value in enumerate(values):
+        row = None
+        if value is not None:
+            try:
+                row = read(value)
+            except UnreadableError as error:
+                malformed.append(Malformed(number, str(error)[:REASON_LENGTH_MAX]))
+        rows.append(row)
+    return _columns_of(rows, types, malformed)
+
+
+def _columns_of(
     rows: list[dict[str, Any] | None],
     types: Mapping[str, pa.DataType],
     malformed: Sequence[Malformed],

@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import UsageError
-from penstock.spark.decoded import Decoded, Malformed
+from penstock.spark.decoded import REASON_LENGTH_MAX, Decoded, Malformed
 from penstock.spark.options import READ
 
 _PLAIN: Final[dict[type[DataType], Any]] = {
@@ -49,7 +49,6 @@ _PLAIN: Final[dict[type[DataType], Any]] = {
 }
 # JSON has no such types: they are read as text, and Arrow reads the text.
 _FROM_TEXT: Final = (TimestampType, TimestampNTZType, DateType, DecimalType)
-_REASON_LENGTH_MAX: Final = 300
 
 
 class JsonValues:
@@ -139,4 +138,4 @@ def _timestamps(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _reason(error: Exception) -> str:
     text = str(error).strip().splitlines()
-    return text[0][:_REASON_LENGTH_MAX] if text else type(error).__name__
+    return text[0][:REASON_LENGTH_MAX] if text else type(error).__name__

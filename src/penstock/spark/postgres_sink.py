@@ -27,6 +27,7 @@ from penstock.errors import UnavailableError, UsageError
 from penstock.spark.postgres_merge import LOCK, Merge
 from penstock.spark.replays import was_written
 from penstock.spark.row_modes import NESTED, Mode, column, numbered, row_mode
+from penstock.views.postgres import DURABLE
 
 MARKERS: Final = "penstock_commits"
 _CREATE_MARKERS: Final = (
@@ -37,11 +38,6 @@ _CREATE_MARKERS: Final = (
 _FIRST: Final = f"INSERT INTO {MARKERS} VALUES (%s, %s, -1) ON CONFLICT DO NOTHING"  # noqa: S608 -- our name
 _LAST: Final = f"SELECT batch FROM {MARKERS} WHERE query = %s AND sink = %s FOR UPDATE"  # noqa: S608 -- our name
 _MARK: Final = f"UPDATE {MARKERS} SET batch = %s WHERE query = %s AND sink = %s"  # noqa: S608 -- our name
-# A database that acknowledges before it is durable would lose a batch that Spark never runs again.
-_DURABLE: Final = (
-    "SELECT set_config('synchronous_commit', 'on', true) "
-    "WHERE current_setting('synchronous_commit') = 'off'"
-)
 _COPIED: Final = "attempt bigint, rows bigint"
 
 
@@ -148,7 +144,7 @@ class PostgresSink:
         self, database: Any, merge: Merge, staged: Staged, marker: tuple[str, str], batch_id: int
     ) -> None:
         """The rows and the marker, in one transaction."""
-        database.execute(_DURABLE)
+        database.execute(DURABLE)
         if self._done(database, marker, batch_id):
             return  # by another process, meanwhile
         found = merge.count(database, staged.attempts)

@@ -17,15 +17,11 @@ from pyspark.sql.types import StructField
 
 from penstock.client.schemas import Registry
 from penstock.errors import NotFoundError
-from penstock.spark.decoded import Decoded, Malformed, columns_of
+from penstock.spark.decoded import Decoded, UnreadableError, decode_each
 from penstock.spark.protobuf_schema import TIMESTAMP, WRAPPERS, compiled
 
 _PREFIX: Final = Struct(">bI")
 _DEPTH_MAX: Final = 100  # as deep as Protobuf itself nests
-
-
-class NotProtobufError(Exception):
-    """What is wrong with one value."""
 
 
 class ProtobufValues:
@@ -54,17 +50,7 @@ class ProtobufValues:
 
     def decode(self, values: Iterable[bytes | None]) -> Decoded:
         """Read values, of which a null is a row of nulls."""
-        rows: list[dict[str, Any] | None] = []
-        malformed: list[Malformed] = []
-        for number, value in enumerate(values):
-            row = None
-            if value is not None:
-                try:
-                    row = self._read(value)
-                except NotProtobufError as error:
-                    malformed.append(Malformed(number, str(error)))
-            rows.append(row)
-        return columns_of(rows, self._types, malformed)
+        return decode_each(values, self._read, self._types)
 
     def _read(self, value: bytes) -> dict[str, Any]:
         kind, start = self._reader, 0
@@ -73,11 +59,11 @@ class ProtobufValues:
             kind = kind or written
             names = [one.DESCRIPTOR.full_name for one in (written, kind)]
             if names[0] != names[1] and not self._any_name:
-                raise NotProtobufError(f"it is a {names[0]}, not a {names[1]}")
+                raise UnreadableError(f"it is a {names[0]}, not a {names[1]}")
         try:
             message = kind.FromString(value[start:])
         except DecodeError as error:
-            raise NotProtobufError(str(error)) from None
+            raise UnreadableError(str(error)) from None
         return {name: get(message) for name, get in self._getters_of(kind).items()}
 
     def _getters_of(self, kind: Any) -> dict[str, Callable[[Any], Any]]:
@@ -90,19 +76,19 @@ class ProtobufValues:
 def _written(registry: Registry, value: bytes) -> tuple[Any, int]:
     """The message that a value was written as, and where it begins."""
     if len(value) < _PREFIX.size or value[0]:
-        raise NotProtobufError("it does not begin with a zero and the id of a schema")
+        raise UnreadableError("it does not begin with a zero and the id of a schema")
     _, number = _PREFIX.unpack_from(value)
     try:
         schema = registry.schema_of_id(number)
     except NotFoundError as error:
-        raise NotProtobufError(error.cause) from None
+        raise UnreadableError(error.cause) from None
     if schema.kind != "PROTOBUF":
-        raise NotProtobufError(f"schema {number} is {schema.kind}, not PROTOBUF")
+        raise UnreadableError(f"schema {number} is {schema.kind}, not PROTOBUF")
     try:
         path, start = _indexes(value)
         return compiled(schema).at(path), start
     except IndexError:
-        raise NotProtobufError(f"schema {number} has no message that it names") from None
+        raise UnreadableError(f"schema {number} has no message that it names") from None
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:

@@ -30,11 +30,10 @@ from pyspark.sql.types import BinaryType, StringType
 
 from penstock.client.cluster import Cluster, Place
 from penstock.client.connection import reach
-from penstock.client.fencing import FencedError
 from penstock.client.security import NAMES as SECURITY_NAMES
 from penstock.client.security import Security
 from penstock.client.transactional import BatchWriter, Ticket, Transaction
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import ConflictError, PenstockError, UsageError
 from penstock.pipelines.terms import current_terms
 from penstock.record.encode import NewRecord
 from penstock.record.murmur2 import partition_of
@@ -120,7 +119,7 @@ class TopicSink:
         """Write one batch, or find that it has been written.
 
         Raises:
-            FencedError: another process runs the same query.
+            ConflictError: another process runs the same query, or the checkpoint is an old copy.
             PenstockError: it could not be written.
         """
         key = f"{query_id}/{self.name}"
@@ -128,8 +127,8 @@ class TopicSink:
             try:
                 with self._connected() as cluster:
                     self._attempt(cluster, batch, batch_id, key)
-            except FencedError:
-                raise  # another process runs the same query: it shall have it
+            except ConflictError:
+                raise  # another process runs the same query, or did: it shall have it
             except Exception as error:
                 if attempt == _TRIES_MAX:
                     raise
@@ -144,10 +143,6 @@ class TopicSink:
         transaction = Transaction(cluster, f"penstock-spark-{key}", self._operation)
         ticket = transaction.begin(self._timeout_ms)
         done = self._markers.setdefault(key, Markers(key)).last_batch(cluster)
-        if done is not None and batch_id < done:
-            cause = f"batch {done} has been written, and this is batch {batch_id}: it went back"
-            remedy = "start with a new checkpoint, or with the newest copy of this one"
-            raise FencedError(self._operation, cause, remedy)
         if was_written(done, batch_id, self._operation):
             return
         try:

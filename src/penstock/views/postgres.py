@@ -22,7 +22,7 @@ except ImportError as error:
 
 _CONNECT_SECONDS: Final = 10
 # A database that acknowledges before it is durable would lose a batch that Spark never runs again.
-_DURABLE: Final = (
+DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', true) "
     "WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -69,7 +69,7 @@ class PostgresDatabase:
         """One transaction that writes: all of it is durable after the block, or nothing if it raises."""
         with self._connected() as session:
             session.execute("BEGIN")
-            session.execute(_DURABLE)
+            session.execute(DURABLE)
             yield session
             session.execute("COMMIT")
 

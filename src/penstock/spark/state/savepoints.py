@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ConflictError, NotFoundError
+from penstock.spark.batch import offsets_at
 from penstock.spark.state.bucket import Bucket, check_schema
 from penstock.spark.state.container import encode, header_of, rows_of
 from penstock.spark.state.places import place, states_place
@@ -18,7 +18,6 @@ from penstock.spark.state.runs import HASH, sorted_rows
 from penstock.spark.state.versions import SUFFIX
 
 _CONTENTS: Final = "savepoint.json"
-_HEADER_LINES: Final = 2
 
 
 def savepoint(checkpoint: str, to: str) -> dict[str, Any]:
@@ -52,9 +51,7 @@ def savepoint(checkpoint: str, to: str) -> dict[str, Any]:
 
 def _positions(checkpoint: str, batch_id: int) -> list[str]:
     """Where the sources were after a batch, without the times that they carry."""
-    with fsspec.open(f"{checkpoint}/offsets/{batch_id}", "rt", encoding="utf-8") as file:
-        lines = file.read().split("\n")[_HEADER_LINES:]
-    found = [json.loads(line) for line in lines if line.startswith("{")]
+    found = offsets_at(checkpoint, batch_id)
     topics = [{k: v for k, v in offset.items() if not k.startswith("$")} for offset in found]
     return [json.dumps(offset) for offset in topics]
 
