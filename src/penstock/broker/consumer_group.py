@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -275,7 +275,9 @@ class ConsumerGroup:
         member.current = now
         for partition in held - member.held:
             del self._owners[partition]
+            del member.since[partition]
         self._owners.update(dict.fromkeys(member.held, member.id))
+        member.since.update(dict.fromkeys(member.held - held, now.epoch))
         if now.epoch != before.epoch:
             member.previous_epoch = before.epoch
         if now.state is not MemberState.UNREVOKED:
@@ -345,10 +347,17 @@ class ConsumerGroup:
 
     # -- committed offsets
 
-    def check_commit(self, member_id: str, epoch: int) -> None:
+    def check_commit(self, member_id: str, epoch: int, partitions: Collection[PartitionId]) -> None:
         """Pass if offsets may be committed: by a member, or by anybody while there is none."""
         if epoch < 0 and not self.members:
             return
+        # A member may not know yet that it has moved on. What it has held all the while was its own
+        # at the epoch it knows, too, so nobody else's commit can be undone by this one (KIP-1251).
+        member = self.members.get(member_id)
+        if member is not None and member.current.epoch > epoch >= JOINING:
+            since = member.since
+            if all(since.get(partition, epoch + 1) <= epoch for partition in partitions):
+                return
         self._check_epoch(member_id, epoch)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:

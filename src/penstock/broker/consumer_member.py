@@ -9,6 +9,7 @@ from penstock.broker.assignors import Share
 from penstock.broker.group_member import JoinRequest
 from penstock.broker.reconciliation import Current
 from penstock.broker.timers import Alarm, CallLater
+from penstock.log.positions import PartitionId
 
 JOINING: Final = 0
 LEAVING: Final = -1
@@ -74,6 +75,7 @@ class ConsumerMember:
         "seat",
         "session",
         "session_timeout",
+        "since",
         "synced_epoch",
         "topics",
     )
@@ -92,6 +94,8 @@ class ConsumerMember:
         """The topics that exist, of those it names and those its pattern matches."""
         self.current = Current()
         self.previous_epoch = 0
+        self.since: dict[PartitionId, int] = {}
+        """The epochs at which it got what it holds."""
         self.session = Alarm(call_later)
         self.rebalance = Alarm(call_later)
         self.last_seen = 0.0

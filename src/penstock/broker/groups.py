@@ -346,13 +346,15 @@ class Groups:
 
     # -- committed offsets
 
-    def check_commit(self, name: str, who: Identity, generation: int) -> None:
+    def check_commit(
+        self, name: str, who: Identity, generation: int, partitions: Collection[PartitionId]
+    ) -> None:
         """Pass if a client may commit for a group; a client without one makes it."""
         group = self._groups.get(name)
         if isinstance(group, ShareGroup):
             raise _no_offsets(name)
         if isinstance(group, MixedGroup):
-            group.check_commit(who.member_id, generation)
+            group.check_commit(who.member_id, generation, partitions)
         elif group is not None:
             group.check_commit(who, generation)
         elif generation >= 0:

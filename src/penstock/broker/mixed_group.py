@@ -12,7 +12,7 @@ So a group moves from one protocol to the other with its members, one by one and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from uuid import uuid4
 
@@ -275,11 +275,11 @@ class MixedGroup(ConsumerGroup):
                 "join again",
             )
 
-    def check_commit(self, member_id: str, epoch: int) -> None:
+    def check_commit(self, member_id: str, epoch: int, partitions: Collection[PartitionId]) -> None:
         """Pass if offsets may be committed; a classic member's epoch is its generation."""
         member = self.members.get(member_id)
         if member is None or member.seat is None:
-            super().check_commit(member_id, epoch)
+            super().check_commit(member_id, epoch, partitions)
             return
         # One that reads on while it joins commits with the generation whose share it still has.
         if epoch != member.synced_epoch:

@@ -38,7 +38,7 @@ def handle(call: Call) -> None:
         (key, [(wanted.number, _note(call, key, wanted, offsets)) for wanted in commits])
         for key, commits in request.topics
     ]
-    outcome = attempt(lambda: _check(call, request))
+    outcome = attempt(lambda: _check(call, request, offsets))
     if outcome.ok and offsets:
         groups = call.context.broker.groups
         settle = partial(_settle, call, results)
@@ -69,10 +69,10 @@ def _topic(call: Call, key: TopicKey) -> Topic:
         raise RefusedError(Code.UNKNOWN_TOPIC_ID, error.operation, error.cause) from error
 
 
-def _check(call: Call, request: OffsetCommitRequest) -> None:
+def _check(call: Call, request: OffsetCommitRequest, offsets: Offsets) -> None:
     groups = call.context.broker.groups
     who = Identity(request.member, request.instance)
-    groups.check_commit(request.group, who, request.generation)
+    groups.check_commit(request.group, who, request.generation, offsets)
     if (
         request.generation >= 0
         and call.version < EPOCH_FROM

@@ -191,7 +191,7 @@ def _check_and_hold(call: Call, request: Message, offsets: Offsets, settle: Done
         who = Identity(request.member_id, request.group_instance_id)
         # A producer that names no member commits as one without a group.
         if who != _ANYONE or request.generation_id >= 0:
-            broker.groups.check_commit(request.group_id, who, request.generation_id)
+            broker.groups.check_commit(request.group_id, who, request.generation_id, offsets)
     if offsets:
         broker.transactions.hold_offsets(
             request.transactional_id,

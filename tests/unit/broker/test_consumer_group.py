@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.unit.broker.fleet import REBALANCE, Consumer, Fleet
 
@@ -174,19 +176,35 @@ class TestEpochs:
 
     def test_commits(self, fleet: Fleet) -> None:
         group = fleet.group
-        group.check_commit("", -1)
-        first, _ = pair(fleet)
-        group.check_commit("a", first.epoch)
+        group.check_commit("", -1, ())
+        first, second = pair(fleet)
+        group.check_commit("a", first.epoch, first.owned | second.owned)
         group.check_fetch("a", first.epoch)
         group.check_fetch(None, -1)
-        for check in (group.check_commit, group.check_fetch):
+        for check in (partial(group.check_commit, partitions=second.owned), group.check_fetch):
             for epoch in (first.epoch - 1, first.epoch + 1, -1):
                 with pytest.raises(StaleMemberEpochError):
                     check("a", epoch)
             with pytest.raises(UnknownMemberError):
                 check("x", first.epoch)
         with pytest.raises(UnknownMemberError):
-            group.check_commit("", -1)
+            group.check_commit("", -1, ())
+
+    def test_a_commit_before_the_news_has_come(self, fleet: Fleet) -> None:
+        """What a member has kept through a rebalance it may commit with the epoch it knows."""
+        first, second = pair(fleet)
+        kept, known = first.owned, first.epoch
+        third = fleet.consumer("c")
+        fleet.settle(first, second, third)
+        assert known < first.epoch
+        still = kept & first.owned
+        assert still
+        fleet.group.check_commit("a", known, still)
+        for partitions in (kept | second.owned, second.owned, third.owned):
+            with pytest.raises(StaleMemberEpochError):
+                fleet.group.check_commit("a", known, partitions)
+        with pytest.raises(StaleMemberEpochError):
+            fleet.group.check_commit("c", first.epoch - 1, third.owned)
 
 
 class TestStatic:

@@ -209,14 +209,14 @@ class TestUpgrade:
         old, new = alone(stage, cooperative=False), Consumer(stage, "new")
         new.beat()
         check = stage.broker.groups.check_commit
-        check(GROUP, old.who, 1)
+        check(GROUP, old.who, 1, ())
         assert old.join().generation > 1
-        check(GROUP, old.who, 1)
-        check(GROUP, old.who, old.generation)
+        check(GROUP, old.who, 1, ())
+        check(GROUP, old.who, old.generation, ())
         old.sync()
-        check(GROUP, old.who, old.generation)
+        check(GROUP, old.who, old.generation, ())
         with pytest.raises(IllegalGenerationError):
-            check(GROUP, old.who, 1)
+            check(GROUP, old.who, 1, ())
 
     def test_those_who_wait_are_told_to_join_again(self, stage: Exchange) -> None:
         old, second, new = alone(stage), Classic(stage), Consumer(stage, "new")
@@ -364,7 +364,7 @@ class TestDowngrade:
 
     def left_alone(self, stage: Exchange, old: Classic) -> None:
         assert isinstance(group(stage), Group)
-        stage.broker.groups.check_commit(GROUP, old.who, old.generation)
+        stage.broker.groups.check_commit(GROUP, old.who, old.generation, ())
         before = old.generation
         with pytest.raises(RebalanceInProgressError):
             old.beat()
