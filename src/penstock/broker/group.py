@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
 from typing import Final
-from uuid import uuid4
 
 from penstock.broker.group_errors import (
     FencedInstanceError,
@@ -40,11 +39,12 @@ from penstock.broker.group_member import (
     Member,
     SyncAnswer,
     Synced,
+    WaitingJoin,
     elected_protocol,
 )
 from penstock.broker.timers import Alarm, CallLater
 from penstock.clock import Clock
-from penstock.limits import FIRST_MEMBERS_SECONDS, GROUP_MEMBERS_MAX, NEW_MEMBER_SECONDS_MAX
+from penstock.limits import FIRST_MEMBERS_SECONDS, GROUP_MEMBERS_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -138,11 +138,13 @@ class Group:
 
     # -- changing hands (mixed_group.py)
 
-    def hand_over(self) -> list[Member]:
-        """Let go of everybody; those that have got a generation, to go on with elsewhere."""
+    def hand_over(self) -> tuple[list[Member], list[WaitingJoin]]:
+        """Those that have got a generation, and the joins to answer, to go on with elsewhere."""
+        members = self.members.values()
+        waiting = [join for member in members if (join := member.take_join()) is not None]
         self._let_go(self._rebalancing())
         self._become(State.DEAD)
-        return [member for member in self.members.values() if not member.is_new]
+        return [member for member in members if not member.is_new], waiting
 
     def take_over(self, generation: int, members: Mapping[str, JoinRequest]) -> None:
         """Go on with these members, who have this generation and must all join again."""
@@ -196,7 +198,7 @@ class Group:
             return
         if len(self.members) + len(self._pending) >= GROUP_MEMBERS_MAX:
             raise GroupFullError(f"join group {self.name}", f"it has {GROUP_MEMBERS_MAX} members")
-        member_id = _new_id(request)
+        member_id = request.new_id()
         if request.instance_id is None and request.must_know_id:
             alarm = self._pending[member_id] = Alarm(self._call_later)
             alarm.set(request.session_timeout_ms / 1000, partial(self._give_up, member_id))
@@ -265,7 +267,7 @@ class Group:
         member = self.members.pop(old_id)
         member.finish_join(self._fenced(member.instance_id))
         member.finish_sync(self._fenced(member.instance_id))
-        member.id = _new_id(request)
+        member.id = request.new_id()
         self.members[member.id] = member
         assert member.instance_id is not None
         self._static[member.instance_id] = member.id
@@ -505,14 +507,14 @@ class Group:
     def _watch(self, member: Member) -> None:
         """Begin a member's session."""
         self._seen(member)
-        member.session.set(_patience(member), partial(self._check_session, member))
+        member.session.set(member.patience, partial(self._check_session, member))
 
     def _check_session(self, member: Member) -> None:
         now = self._clock.monotonic()
         if member.is_waiting and not member.is_new:
             member.last_seen = now  # it cannot send heartbeats while it waits for us
         # One timer that is put off when it goes off, instead of a new one for every heartbeat.
-        left = member.last_seen + _patience(member) - now
+        left = member.last_seen + member.patience - now
         if left > 0:
             member.session.set(left, partial(self._check_session, member))
             return
@@ -577,14 +579,6 @@ class Group:
         return RebalanceInProgressError(
             f"use group {self.name}", "its members are being gathered", "join again"
         )
-
-
-def _new_id(request: JoinRequest) -> str:
-    return f"{request.instance_id or request.client_id}-{uuid4()}"
-
-
-def _patience(member: Member) -> float:
-    return NEW_MEMBER_SECONDS_MAX if member.is_new else member.session_timeout
 
 
 # What the requests of a known member do. In EMPTY and DEAD there are no members.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+from uuid import uuid4
 
 from penstock.broker.group_errors import GroupError
 from penstock.broker.timers import Alarm, CallLater
+from penstock.limits import NEW_MEMBER_SECONDS_MAX
 
 
 class Protocol(NamedTuple):
@@ -36,6 +38,10 @@ class JoinRequest:
     """Whether a new member is sent back once, with an id (KIP-394)."""
     may_skip_assignment: bool = True
     """Whether a leader understands that it need not share out the work anew."""
+
+    def new_id(self) -> str:
+        """An id for a new member, which shows people whose it is."""
+        return f"{self.instance_id or self.client_id}-{uuid4()}"
 
 
 class JoinedMember(NamedTuple):
@@ -76,6 +82,7 @@ class Identity(NamedTuple):
 
 JoinAnswer = Callable[[Joined | GroupError], None]
 SyncAnswer = Callable[[Synced | GroupError], None]
+WaitingJoin = tuple[JoinRequest, JoinAnswer]
 
 
 class Member:
@@ -119,6 +126,11 @@ class Member:
         self.rebalance_timeout = request.rebalance_timeout_ms / 1000
 
     @property
+    def patience(self) -> float:
+        """How many seconds it may be silent."""
+        return NEW_MEMBER_SECONDS_MAX if self.is_new else self.session_timeout
+
+    @property
     def is_waiting(self) -> bool:
         """Whether it is connected and owed an answer, so that it cannot send heartbeats."""
         return self.answer_join is not None or self.answer_sync is not None
@@ -132,6 +144,11 @@ class Member:
         waiting, self.answer_join = self.answer_join, None
         if waiting is not None:
             waiting(answer)
+
+    def take_join(self) -> WaitingJoin | None:
+        """A join that waits, for another to answer."""
+        waiting, self.answer_join = self.answer_join, None
+        return None if waiting is None else (replace(self.request, member_id=self.id), waiting)
 
     def finish_sync(self, answer: Synced | GroupError) -> None:
         """Answer a sync that waits."""

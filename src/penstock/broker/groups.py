@@ -202,7 +202,7 @@ class Groups:
             # also unknown after a restart, and they have only to join again.
             raise _unknown_member(name)
         if group is not None and not group.is_empty:
-            return self._upgraded(group).heartbeat(beat)
+            return self._upgrade(group, beat)
         made = self._mixed(name)
         told = made.heartbeat(beat)
         if group is not None:
@@ -240,7 +240,7 @@ class Groups:
             self._downgrade,
         )
 
-    def _upgraded(self, group: Group) -> MixedGroup:
+    def _upgrade(self, group: Group, beat: Beat) -> Told:
         """A group whose members share out the work becomes one where the server does it."""
         if group.protocol_type != MixedGroup.protocol_type or not self._is_understood(group):
             raise UnknownGroupError(
@@ -251,9 +251,15 @@ class Groups:
         if len(group.members) >= GROUP_MEMBERS_MAX:
             raise GroupFullError(f"join group {group.name}", f"it has {GROUP_MEMBERS_MAX} members")
         made = self._mixed(group.name)
-        made.adopt(group.generation, group.hand_over())
+        members, waiting = group.hand_over()
+        made.adopt(group.generation, members)
         self._groups[group.name] = made
-        return made
+        try:
+            return made.heartbeat(beat)
+        finally:
+            # Told to join again, librdkafka would make an error of it for the application.
+            for request, answer in waiting:
+                self.join(group.name, request, answer)
 
     def _is_understood(self, group: Group) -> bool:
         try:

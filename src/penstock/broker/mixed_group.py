@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from uuid import uuid4
 
 from penstock.broker.assignors import Share
 from penstock.broker.consumer_group import ConsumerGroup
@@ -129,7 +128,7 @@ class MixedGroup(ConsumerGroup):
             known = self.members.get(request.member_id)
             if known is not None:
                 return self._classic(Identity(request.member_id, request.instance_id))
-        member_id = request.member_id or f"{request.instance_id or request.client_id}-{uuid4()}"
+        member_id = request.member_id or request.new_id()
         if request.instance_id is not None:
             old_id = self._static.get(request.instance_id)
             if old_id is not None:
