@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
+from tests.support.space import small_reserve
+
 from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
@@ -44,6 +46,7 @@ class Log:
             defer=self._turns.append,
             background=self.background.append,
             compact=self._compact,
+            space=small_reserve(self.files, DATA, self.clock),
         )
         self.broker = Broker(self.store, self.clock)
         self.broker.open()

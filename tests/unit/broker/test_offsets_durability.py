@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.space import small_reserve
 
 from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
@@ -84,6 +85,7 @@ class Life:
             run=lambda job, done: done(job()),
             defer=self.turns.append,
             background=lambda job: job(),
+            space=small_reserve(files, HOME, self.clock),
         )
         self.broker = Broker(self.store, self.clock)
         self.broker.open()

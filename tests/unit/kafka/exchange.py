@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
+from tests.support.space import small_reserve
 from tests.support.timers import ManualTimers
 
 from penstock.broker.broker import Broker
@@ -78,6 +79,7 @@ class Exchange:
             run=lambda job, done: done(job()),
             defer=self._turns.append,
             background=lambda job: job(),
+            space=small_reserve(self.files, DATA, self.clock),
         )
         self.timers = ManualTimers(self.clock)
         self.broker = Broker(
