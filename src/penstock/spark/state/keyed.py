@@ -19,10 +19,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.errors import UsageError
 from penstock.spark.batch import Batch, Times, current_batch
 from penstock.spark.state.bucket import RESERVED, Clock, has_version, open_bucket
+from penstock.spark.state.opened import Opened
 from penstock.spark.state.operators import Function, Operator
 from penstock.spark.state.places import operator_place
-from penstock.spark.state.runs import DUE, HASH, Opened
+from penstock.spark.state.runs import DUE
 from penstock.spark.state.savepoints import begin
+from penstock.spark.state.sorted_rows import HASH
 
 BUCKET: Final = "_bucket"
 _TICK: Final = "_tick"  # a row that is only there so that its bucket hears of the batch
