@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import SparkSession
@@ -61,14 +62,25 @@ def test_what_passes_is_tried_again_with_growing_pauses(
     assert slept == pytest.approx([0.4, 0.8, 1.6])
 
 
-def test_a_refusal_names_address_and_status(spark: SparkSession, server: Receiver) -> None:
+def test_a_refusal_names_server_and_status_and_nothing_secret(
+    spark: SparkSession, server: Receiver
+) -> None:
     server.statuses = [401]
-    url = server.url.replace("http://", "http://me:password@") + "?token=hidden"
-    with pytest.raises(UsageError, match=f"{server.url}: it answered 401") as raised:
-        WebhookSink(url).write(spark.range(1), 0, "query")
-    assert "password" not in str(raised.value)
-    assert "hidden" not in str(raised.value)
-    assert server.asked[0][0]["authorization"].startswith("Basic ")
+    place = urlsplit(server.url).netloc
+    sink = WebhookSink(f"http://me:p%40ss%3Aword@{place}/services/T0K3N?token=hidden")
+    with pytest.raises(UsageError, match=f"http://{place}: it answered 401") as raised:
+        sink.write(spark.range(1), 0, "query")
+    for secret in ("me:", "word", "T0K3N", "hidden"):
+        assert secret not in str(raised.value)
+        assert secret not in sink.name
+    login = base64.b64encode(b"me:p@ss:word").decode()
+    assert server.asked[0][0]["authorization"] == f"Basic {login}"
+
+
+def test_addresses_of_one_server_have_names_of_their_own() -> None:
+    names = {WebhookSink(f"https://hooks.example/{path}").name for path in ("a", "b", "a")}
+    assert len(names) == 2
+    assert all(name.startswith("webhook:https://hooks.example-") for name in names)
 
 
 def test_a_server_that_stays_away(spark: SparkSession) -> None:

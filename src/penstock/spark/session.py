@@ -22,8 +22,8 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Frozen into a checkpoint at its first start; 200 of them cost seconds per batch on a laptop.
     "spark.sql.shuffle.partitions": "4",
-    # Two files and a process for each commit of a checkpoint on a local disk, for a checksum.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Two files and a process for each commit of a checkpoint on a local disk, for a checksum. Not
+    # fs.file.impl as well: RocksDB's snapshots are copied by what takes nothing but the default there.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     # What topics are written with must not be written twice by a second try (topic_sink.py).
     **SETTINGS,

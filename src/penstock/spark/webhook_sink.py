@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
@@ -46,7 +46,8 @@ class WebhookSink:
         secret: `whsec_` and base64, to sign requests with.
         rows_per_request: how many rows a page has at most.
         order_by: columns by which the rows of a batch are sent; then by their text.
-        name: what tells it from other sinks of the same query; by default by its address.
+        name: what tells it from other sinks of the same query; by default the server, and a checksum of
+            the address, which may have secrets in it.
         sleep: waits for so many seconds.
         now: seconds since 1970.
         chance: between 0 and 1, so that many senders do not come back together.
@@ -68,18 +69,18 @@ class WebhookSink:
         chance: Callable[[], float] = random.random,
     ) -> None:
         parts = urlsplit(url)
-        # Without what may be secret in it.
-        self._shown = f"{parts.scheme}://{parts.hostname}{_port(parts.port)}{parts.path}"
-        self._operation = f"cannot send to {self._shown}"
+        # Without what may be secret in it: many services have a token in the path.
+        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        self._operation = f"cannot send to {shown}"
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(self._operation, f"{self._shown} is no address of http or https")
+            raise UsageError(self._operation, f"{shown} is no address of http or https")
         if rows_per_request < 1:
             raise UsageError(self._operation, "rows_per_request is less than 1")
         self._parts = parts
         self._secret = None if secret is None else _key(secret, self._operation)
         self._page_rows = rows_per_request
         self._order = tuple(order_by)
-        self._name = name or f"webhook:{self._shown}"
+        self._name = name or f"webhook:{shown}-{_digest(url)}"
         self._sleep, self._now, self._chance = sleep, now, chance
         self._mode = row_mode("append", (), self._operation)
 
@@ -107,7 +108,7 @@ class WebhookSink:
             UnavailableError: the server did not take a page.
         """
         # A header cannot hold every name.
-        sink = hashlib.sha256(self.name.encode()).hexdigest()[:8]
+        sink = _digest(self.name)
         text = sql.to_json(sql.struct("*"), {"ignoreNullFields": "false"})
         rows = batch.select(*map(column, self._order), text.alias("_row"))
         ordered = rows.sort(*map(column, self._order), "_row").select("_row")
@@ -163,7 +164,9 @@ class WebhookSink:
             digest = hmac.new(self._secret, signed, hashlib.sha256).digest()
             headers["webhook-signature"] = "v1," + base64.b64encode(digest).decode()
         if self._parts.username is not None:
-            pair = f"{self._parts.username}:{self._parts.password or ''}".encode()
+            # An address has what is special in it, such as @, as %40.
+            login = (self._parts.username, self._parts.password or "")
+            pair = ":".join(map(unquote, login)).encode()
             headers["authorization"] = "Basic " + base64.b64encode(pair).decode()
         return headers
 
@@ -182,5 +185,5 @@ def _key(secret: str, operation: str) -> bytes:
         raise UsageError(operation, cause, "it is whsec_ and base64") from error
 
 
-def _port(port: int | None) -> str:
-    return "" if port is None else f":{port}"
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -16,6 +16,7 @@ from penstock.spark.batch import announce, query_id, settled
 from penstock.spark.checkpoints import Plans
 from penstock.spark.replays import begin_batch
 from penstock.spark.state.carrying import carry
+from penstock.spark.state.naming import check_names
 from penstock.spark.supervised import supervision
 
 
@@ -59,7 +60,9 @@ def write_stream(
 
     Raises:
         PenstockError: the sink cannot be written to.
+        UsageError: two operators of the query keep their state under the same name.
     """
+    check_names(frame)
     sink.prepare(frame)
     spark = frame.sparkSession
     terms, supervised = current_terms(), supervision()

@@ -23,7 +23,7 @@ from penstock.spark.windows.kinds import (
     sliding,
     tumbling,
 )
-from penstock.spark.windows.plan import check
+from penstock.spark.windows.plan import Plan, check
 
 WINDOWS: dict[str, Window] = {
     "tumbling": Fixed(10 * MS, 10 * MS),
@@ -266,3 +266,22 @@ def test_decimals_and_floats_keep_their_kind() -> None:
     schema = pa.schema([("price", pa.decimal128(10, 2)), ("ratio", pa.float32())])
     assert sum_of("price").type(schema) == pa.decimal128(38, 2)
     assert sum_of("ratio").type(schema) == pa.float64()
+
+
+@pytest.mark.parametrize("cut", [False, True])  # in one task's rows, or only when parts are added
+def test_a_sum_that_does_not_fit_is_refused(cut: bool) -> None:
+    schema = pa.schema([("kind", pa.string()), ("at", ROWS.field("at").type), ("n", pa.int64())])
+    aggregates = {"total": sum_of("n")}
+    keeper = Keeper(Plan(schema, "at", ("kind",), WINDOWS["tumbling"], aggregates, "early", 0))
+
+    def given(*numbers: int) -> pa.Table:
+        count = len(numbers)
+        return pa.table([["a"] * count, pa.array([0] * count, schema.types[1]), numbers], schema)
+
+    keeper.batch([given(2**62), given(2**62 - 1)], None)
+    assert [one["total"] for one in keeper.shown.values()] == [2**63 - 1]
+    parts = [given(2**62), given(2**62)] if cut else [given(2**62, 2**62)]
+    with pytest.raises(UsageError, match=r"column n: .* beyond 64 bits; .*decimal\(38, 0\)"):
+        keeper.batch(parts, None)
+    with pytest.raises(UsageError, match="beyond 64 bits"):
+        keeper.batch([given(1)], None)

@@ -12,16 +12,20 @@ import pyarrow.compute as pc
 
 from penstock.errors import UsageError
 from penstock.spark.state.container import BODY_CHECKSUM, DamagedStateError, encode, header_of
-from penstock.spark.state.merging import Slice, after, merge_to_begin, next_slice, progressed
+from penstock.spark.state.merging import (
+    Slice,
+    after,
+    budget_of,
+    merge_to_begin,
+    next_slice,
+    progressed,
+)
+from penstock.spark.state.opened import Opened
 from penstock.spark.state.places import Place
 from penstock.spark.state.runs import (
     DUE,
-    DUE_ORDER,
     GONE,
-    HASH,
     TOUCHED,
-    Hashes,
-    Opened,
     Run,
     due,
     earliest_due,
@@ -30,6 +34,7 @@ from penstock.spark.state.runs import (
     sorted_rows,
     with_due_order,
 )
+from penstock.spark.state.sorted_rows import DUE_ORDER, HASH, Hashes, SortedRows
 from penstock.spark.state.versions import (
     SUFFIX,
     Version,
@@ -73,7 +78,7 @@ class Bucket:
     opened: Opened
     clock: Clock = field(default_factory=Clock)
 
-    def rows(self, run: Run) -> pa.Table:
+    def rows(self, run: Run) -> SortedRows:
         """The rows of a run's file.
 
         Raises:
@@ -86,13 +91,12 @@ class Bucket:
 
     def find(self, wanted: Hashes) -> pa.Table:
         """All rows of the keys with these hashes that are there, gone and expired ones left out."""
-        found = find(((run, self.rows(run)) for run in self.version.runs), wanted)
+        found = find(self.version.runs, self.rows, wanted)
         return self.living(self.shaped(found))
 
     def all(self) -> pa.Table:
         """Every row there is: a look at everything that is stored."""
-        tables = [self.rows(run) for run in self.version.runs]
-        every = [table[HASH].to_numpy() for table in tables]
+        every = [self.rows(run).hashes for run in self.version.runs]
         return self.find(np.unique(np.concatenate(every)) if every else np.empty(0, np.int64))
 
     def due(self) -> Hashes:
@@ -100,7 +104,8 @@ class Bucket:
         now = self.clock.now_ms
         if now is None or DUE not in self.schema.names:
             return np.empty(0, np.int64)
-        found = [due(run, self.rows(run), now) for run in self.version.runs if _waits(run, now)]
+        waiting = [run for run in self.version.runs if _waits(run, now)]
+        found = [due(run, self.rows(run).rows, now) for run in waiting]
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
     def stored_schema(self) -> pa.Schema:
@@ -146,12 +151,16 @@ class Bucket:
         now, runs, merges = self.clock.now_ms, self.version.runs, self.version.merges
         if now is not None:
             runs = tuple(replace(run, due_seen=now) for run in runs)
-        begun = merge_to_begin(runs, merges, batch_id)
-        left = []
+        budget = budget_of(batch_id, runs, written)
+        begun = merge_to_begin(runs, merges, batch_id) if budget else None
+        left, least = [], budget // 4  # less would make many small files
         for number, merge in enumerate((begun, *merges) if begun else merges):
-            piece = next_slice(merge, runs, self.rows, written)
+            if not budget or budget < least:
+                left.append(merge)
+                continue
+            piece = next_slice(merge, runs, self.rows, budget)
             made = self._merge(piece, f"{batch_id}-{number}-merged{SUFFIX}")
-            runs = after(piece, made, runs)
+            runs, budget = after(piece, made, runs), max(0, budget - piece.rows)
             left += [further] if (further := progressed(piece)) else []
         return Version(batch_id, self.by, runs, tuple(left), now_ms=now)
 
@@ -191,6 +200,8 @@ def _waits(run: Run, now_ms: int) -> bool:
 
 
 def _shape(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    if rows.schema.equals(wanted):
+        return rows
     columns = [
         rows[column.name].cast(column.type)
         if column.name in rows.column_names
@@ -232,6 +243,7 @@ def open_bucket(
         _check_new(root, buckets, batch_id, f"{folder.url}/{name_of(batch_id - 1)}")
         return Bucket(folder, schema, by, Version(-1, by), opened)
     check_schema(folder.url, stored, version.by, schema, by)
+    opened.keep(folder, version.runs)
     return Bucket(folder, schema, by, version, opened)
 
 

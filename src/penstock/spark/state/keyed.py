@@ -19,10 +19,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from penstock.errors import UsageError
 from penstock.spark.batch import Batch, Times, current_batch
 from penstock.spark.state.bucket import RESERVED, Clock, has_version, open_bucket
+from penstock.spark.state.naming import named
+from penstock.spark.state.opened import Opened
 from penstock.spark.state.operators import Function, Operator
 from penstock.spark.state.places import operator_place
-from penstock.spark.state.runs import DUE, HASH, Opened
+from penstock.spark.state.runs import DUE
 from penstock.spark.state.savepoints import begin
+from penstock.spark.state.sorted_rows import HASH
 
 BUCKET: Final = "_bucket"
 _TICK: Final = "_tick"  # a row that is only there so that its bucket hears of the batch
@@ -62,7 +65,8 @@ def keyed(
         function: see above.
         state: columns of the state beside the key, which comes first; as a schema or DDL.
         output: columns of the output.
-        name: tells the state from others in the same checkpoint; what is stored belongs to it.
+        name: tells the state from others of the same query, which refuses two of one name; what is
+            stored belongs to it.
         buckets: into how many parts keys are divided, each the work of one task. Fixed from the start.
         order_by: by which columns the rows of a call are sorted; without it they come in any order.
         ttl: after this time a key that no batch touched is forgotten, without a call.
@@ -90,7 +94,8 @@ def keyed(
     ticked = marked.mapInArrow(_Ticking(to_arrow_schema(columns, timezone="UTC"), buckets), columns)
     limit = None if ttl is None else int(ttl / timedelta(milliseconds=1))
     task = _Task(operator, buckets, tuple(order_by), _Expiry(limit, ttl_clock), start_from)
-    return ticked.repartitionById(buckets, BUCKET).mapInArrow(task, made)
+    kept = ticked.repartitionById(buckets, BUCKET).mapInArrow(task, made)
+    return named(kept, name)
 
 
 def _check(

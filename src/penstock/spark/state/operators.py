@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from penstock.errors import UsageError
 from penstock.spark.batch import Times
 from penstock.spark.state.bucket import Bucket
-from penstock.spark.state.runs import DUE, GONE, HASH, TOUCHED, Hashes
+from penstock.spark.state.runs import DUE, GONE, TOUCHED
+from penstock.spark.state.sorted_rows import HASH, Hashes
 
 Function = Callable[[pa.Table, pa.Table, Times], tuple[pa.Table, pa.Table]]
 _ROW: Final = "_row"

@@ -7,8 +7,9 @@ import pyarrow as pa
 from penstock.errors import NotFoundError
 from penstock.spark.state.bucket import INTERNAL, Bucket
 from penstock.spark.state.container import DamagedStateError
+from penstock.spark.state.opened import Opened
 from penstock.spark.state.places import Place, operator_place, place, states_place
-from penstock.spark.state.runs import DUE_ORDER, Opened
+from penstock.spark.state.sorted_rows import DUE_ORDER
 from penstock.spark.state.versions import read_version
 
 

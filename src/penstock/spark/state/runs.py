@@ -6,29 +6,21 @@ several files, each with a range of hashes of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.state.container import rows_of
-from penstock.spark.state.places import Place
+from penstock.spark.state.sorted_rows import DUE_ORDER, HASH, Hashes, SortedRows
 
-HASH: Final = "_hash"  # of the key: what runs are sorted by
 GONE: Final = "_gone"  # the key has no rows any more
 TOUCHED: Final = "_touched"  # when its rows were written, in ms, for those that expire
 DUE: Final = "_due"  # the user's own: when a row wants to be seen again
-DUE_ORDER: Final = "_due_order"  # positions of rows by their due time
 LOWEST: Final = -(2**63)
 HIGHEST: Final = 2**63 - 1
-Hashes = npt.NDArray[np.int64]
-# Tables of files are small objects over mapped pages; more than this would hold removed files too long.
-_OPEN_FILES_MAX: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,65 +41,24 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """For a header."""
-        return asdict(self)
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-class Opened:
-    """The rows of files that were read and checked before; a file that was written anew is another."""
-
-    def __init__(self) -> None:
-        self._read = lru_cache(maxsize=_OPEN_FILES_MAX)(self._read_now)
-
-    def rows(self, folder: Place, run: Run) -> pa.Table:
-        """All rows of a run's file."""
-        table: pa.Table = self._read(folder, run.file, run.checksum)
-        return table
-
-    @staticmethod
-    def _read_now(folder: Place, file: str, checksum: int) -> pa.Table:
-        return rows_of(folder.read(file), f"{folder.url}/{file}")
-
-
-def hashes_of(rows: pa.Table) -> Hashes:
-    """The sorted column, without a copy if it is in one piece."""
-    column = rows[HASH]
-    found: Hashes = (
-        column.chunk(0).to_numpy() if column.num_chunks == 1 else column.combine_chunks().to_numpy()
-    )
-    return found
-
-
-def part(rows: pa.Table, low: int, high: int) -> pa.Table:
-    """The rows whose hashes are in a range."""
-    hashes = hashes_of(rows)
-    begin, end = np.searchsorted(hashes, low, "left"), np.searchsorted(hashes, high, "right")
-    return rows.slice(begin, end - begin)
-
-
-def find(runs: Iterable[tuple[Run, pa.Table]], wanted: Hashes) -> list[pa.Table]:
+def find(runs: Sequence[Run], rows: Callable[[Run], SortedRows], wanted: Hashes) -> list[pa.Table]:
     """What the newest run that names a hash has of it, for sorted hashes that are all different."""
     found: list[pa.Table] = []
-    for run, rows in runs:
-        first = np.searchsorted(wanted, run.low, "left")
-        last = np.searchsorted(wanted, run.high, "right")
-        within = wanted[first:last]
-        if not len(within):
+    firsts = np.searchsorted(wanted, np.array([run.low for run in runs], np.int64), "left")
+    lasts = np.searchsorted(wanted, np.array([run.high for run in runs], np.int64), "right")
+    missing = np.ones(len(wanted), np.bool_)
+    for run, first, last in zip(runs, firsts, lasts, strict=True):
+        asked = np.flatnonzero(missing[first:last]) + first
+        if not len(asked):
             continue
-        hashes = hashes_of(rows)
-        begin = np.searchsorted(hashes, within, "left")
-        end = np.searchsorted(hashes, within, "right")
-        here = end > begin
-        if here.any():
-            found.append(rows.take(pa.array(_positions(begin[here], end[here]))))
-            wanted = np.concatenate((wanted[:first], within[~here], wanted[last:]))
+        here, its = rows(run).find(wanted[asked])
+        if len(here):
+            found.append(its)
+            missing[asked[here]] = False
     return found
-
-
-def _positions(begin: Hashes, end: Hashes) -> Hashes:
-    """All positions of ranges, one after the other."""
-    counts = end - begin
-    starts = np.repeat(begin - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-    return starts + np.arange(counts.sum())
 
 
 def due(run: Run, rows: pa.Table, now_ms: int) -> Hashes:

@@ -14,7 +14,8 @@ from penstock.spark.state.bucket import Bucket, check_schema
 from penstock.spark.state.container import encode, header_of, rows_of
 from penstock.spark.state.places import place, states_place
 from penstock.spark.state.reading import last_batch, stored
-from penstock.spark.state.runs import HASH, sorted_rows
+from penstock.spark.state.runs import sorted_rows
+from penstock.spark.state.sorted_rows import HASH
 from penstock.spark.state.versions import SUFFIX
 
 _CONTENTS: Final = "savepoint.json"

@@ -14,10 +14,13 @@ from typing import Final
 import polars as pl
 import pyarrow as pa
 
+from penstock.errors import UsageError
 from penstock.spark.windows.sketches import bucket, registers
 
 _VALUE: Final = "_value"
 _TIMES: Final = "_times"
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,6 @@ _MAKE: Final[dict[str, Callable[[str], pl.Expr]]] = {
 _MERGE: Final[dict[str, Callable[[pl.Expr], pl.Expr]]] = {
     "rows": pl.Expr.sum,
     "values": pl.Expr.sum,
-    "total": pl.Expr.sum,
     "least": pl.Expr.min,
     "most": pl.Expr.max,
 }
@@ -90,6 +92,7 @@ def make(rows: pl.DataFrame, ids: Sequence[str], parts: Sequence[Part]) -> pl.Da
     found = _grouped(rows, ids, totals).agg(
         one.alias(name) for one, name in zip(made, names, strict=True)
     )
+    found = _narrowed(found, parts)
     for part in parts:
         if part.kind in _TALLIES:
             found = _with_tally(found, ids, part, _each(rows, ids, part))
@@ -115,9 +118,14 @@ def merge(
 ) -> pl.DataFrame:
     """Parts added up, one line for each of ids; `more` is what else to know of each."""
     totals = [part.name for part in parts if part.kind == "total"]
-    found = _grouped(panes, ids, totals).agg(
-        *(_MERGE[part.kind](pl.col(part.name)) for part in parts if part.kind in _MERGE), *more
-    )
+    merged = [
+        _total(panes.schema[part.name], part.name)
+        if part.kind == "total"
+        else _MERGE[part.kind](pl.col(part.name))
+        for part in parts
+        if part.kind not in _TALLIES
+    ]
+    found = _narrowed(_grouped(panes, ids, totals).agg(*merged, *more), parts)
     for part in parts:
         if part.kind in _TALLIES:
             tally = panes.select(*ids, pl.col(part.name).alias(_VALUE))
@@ -134,10 +142,26 @@ def merge(
 
 
 def _total(kind: pl.DataType, column: str) -> pl.Expr:
-    # Narrow numbers would overflow.
+    # Narrow numbers would overflow; those of 64 bits, too, without a word (_narrowed).
     if kind.is_decimal():
         return pl.col(column).sum()
-    return pl.col(column).cast(pl.Int64 if kind.is_integer() else pl.Float64).sum()
+    return pl.col(column).cast(pl.Int128 if kind.is_integer() else pl.Float64).sum()
+
+
+def _narrowed(found: pl.DataFrame, parts: Sequence[Part]) -> pl.DataFrame:
+    """Sums of integers in the 64 bits in which they are kept.
+
+    Raises:
+        UsageError: one of them does not fit.
+    """
+    sums = [part for part in parts if part.kind == "total" and found.schema[part.name] == pl.Int128]
+    for part in sums:
+        total = found[part.name]
+        if not total.is_between(_INT64_MIN, _INT64_MAX).all():
+            cause = "the sum of a window is beyond 64 bits"
+            remedy = f"make it wider before: cast {part.column} to decimal(38, 0) or double"
+            raise UsageError(f"cannot add up the column {part.column}", cause, remedy)
+    return found.with_columns(pl.col(part.name).cast(pl.Int64) for part in sums)
 
 
 def _grouped(

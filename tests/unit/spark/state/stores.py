@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from penstock.spark.batch import Times
 from penstock.spark.state.bucket import Clock, open_bucket
+from penstock.spark.state.opened import Opened
 from penstock.spark.state.operators import Operator
 from penstock.spark.state.places import Place
-from penstock.spark.state.runs import HASH, Opened
+from penstock.spark.state.sorted_rows import HASH
 
 KEY = pa.field("key", pa.int64())
 STATE = pa.schema([KEY, ("total", pa.int64()), ("_due", pa.int64())])

@@ -37,6 +37,7 @@ def run(files: FaultyFiles, first: int) -> int:
 def test_every_batch_that_was_done_counts_once(
     policy: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(merging, "EVERY", 2)
     monkeypatch.setattr(merging, "SLICE_ROWS", 8)
     monkeypatch.setattr(merging, "_PACE", 1)
     monkeypatch.setattr(merging, "FANOUT", 3)

@@ -14,9 +14,9 @@ from tests.unit.spark.state.stores import OPERATOR, Store
 from penstock.errors import ConflictError, NotFoundError, UsageError
 from penstock.spark.state import read_state, savepoint
 from penstock.spark.state.bucket import open_bucket
+from penstock.spark.state.opened import Opened
 from penstock.spark.state.operators import Operator
 from penstock.spark.state.places import operator_place
-from penstock.spark.state.runs import Opened
 from penstock.spark.state.savepoints import begin
 
 

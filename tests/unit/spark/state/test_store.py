@@ -27,7 +27,9 @@ _ROWS = st.lists(
 @pytest.fixture(autouse=True, scope="module")
 def small_merges() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "EVERY", 2)
         patch.setattr(merging, "SLICE_ROWS", 6)
+        patch.setattr(merging, "_PACE", 2)
         patch.setattr(merging, "_SMALL_ROWS", 4)
         patch.setattr(merging, "FANOUT", 3)
         yield
