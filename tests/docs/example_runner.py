@@ -20,12 +20,11 @@ import pytest
 
 def run(file: Path) -> bool:
     """Run one file; whether it went well."""
-    environment = dict(os.environ)
+    environment, path = dict(os.environ), list(sys.path)
     os.chdir(file.parent)
     try:
         if "def test_" in file.read_text():
-            options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
-            return pytest.main([*options, file.name]) == 0
+            return pytest.main(["-q", "-p", "no:cacheprovider", file.name]) == 0
         runpy.run_path(str(file), run_name="__main__")
     except (Exception, SystemExit):  # whatever an example raises is its result
         traceback.print_exc()
@@ -33,6 +32,8 @@ def run(file: Path) -> bool:
     finally:
         os.environ.clear()
         os.environ.update(environment)
+        sys.path[:] = path
+        sys.modules.pop(file.stem, None)  # or pytest would take the next file for this one
         _end_spark()
     return True
 
