@@ -41,7 +41,7 @@ compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka; pipe
 	$(BIN)/python -m tools.clients
 	$(BIN)/python -m tools.kafka install
 	$(BIN)/python -m pytest tests/clients tests/spark tests/contract/test_cli.py tests/contract/test_cli_groups.py -v --timeout 600
-	PENSTOCK_TEST_SPARK=cluster $(BIN)/python -m pytest tests/spark -k on-kafka -v --timeout 600
+	PENSTOCK_TEST_SPARK=cluster $(BIN)/python -m pytest tests/spark -k 'not on-penstock' -v --timeout 600
 
 fault-log: $(STAMP) ## Crash, power-loss, corruption and kill -9 tests of the log
 	$(BIN)/python -m pytest tests/fault --ignore tests/fault/test_exactly_once.py --ignore tests/fault/test_spark_sink.py -v --timeout 3600

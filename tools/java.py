@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from tools.jars import JAVA_PACKAGE, PeerError, need
+
+# What a JVM for a short test is started with. Its second compiler and its parallel collector take as
+# much of the processor as the test; Spark starts in half the time without them.
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def main() -> int:

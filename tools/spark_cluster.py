@@ -21,6 +21,7 @@ from pathlib import Path
 import pyspark
 
 from tools.jars import JAVA_PACKAGE, PeerError, need
+from tools.java import SHORT_LIVED
 from tools.kafka import end_process, exit_on_sigterm, free_ports, tail
 
 WORKERS = 2
@@ -32,6 +33,7 @@ DRIVER_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
     # One on each worker, which has room for a second driver beside this one.
     "spark.cores.max": "2",
 }
@@ -65,6 +67,7 @@ def _process(folder: Path, name: str, arguments: list[str]) -> Iterator[None]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
         "PYSPARK_PYTHON": sys.executable,
     }
     with (folder / f"{name}.log").open("wb") as log:

@@ -7,9 +7,11 @@ Only `test_smoke` of each client, on Penstock, is free of the marker `compat`; `
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from kafka.protocol.consumer import HeartbeatRequest
@@ -19,6 +21,15 @@ from tests.clients.contract import MakeTopic, NewName, eventually
 from tests.clients.wire import Wire
 
 
+@pytest.fixture(scope="session")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Broker]]:
+    """The brokers by name, each started when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(
+            lambda name: stack.enter_context(RUNNERS[name](tmp_path_factory.mktemp(name)))
+        )
+
+
 @pytest.fixture(
     scope="session",
     params=[
@@ -26,11 +37,8 @@ from tests.clients.wire import Wire
         pytest.param("kafka", id="on-kafka", marks=pytest.mark.compat),
     ],
 )
-def broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    with RUNNERS[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        yield running
+def broker(request: pytest.FixtureRequest, brokers: Callable[[str], Broker]) -> Broker:
+    return brokers(request.param)
 
 
 @pytest.fixture

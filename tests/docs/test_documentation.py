@@ -103,24 +103,71 @@ def test_there_are_examples() -> None:
     assert {example.page for example in examples()} == set(RUN)
 
 
+class Runner:
+    """A process that runs examples."""
+
+    def __init__(self, folder: Path) -> None:
+        self._output = folder / "output"
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.docs.example_runner"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                cwd=ROOT,
+            )
+
+    def run(self, file: Path) -> tuple[bool, str]:
+        """Whether it went well, and what it printed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        before = self._output.stat().st_size
+        self._process.stdin.write(f"{file}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        return answer == "ok\n", self._output.read_bytes()[before:].decode(errors="replace")
+
+    def end(self) -> None:
+        """Nothing is run any more."""
+        try:
+            self._process.communicate(timeout=60)
+        finally:
+            self._process.kill()
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    started = Runner(tmp_path_factory.mktemp("examples"))
+    yield started
+    started.end()
+
+
 @pytest.mark.timeout(300)  # Spark starts a JVM
 @pytest.mark.parametrize("example", list(examples()), ids=str)
-def test_examples_run(example: Example, tmp_path: Path) -> None:
+def test_examples_run(runner: Runner, example: Example, tmp_path: Path) -> None:
     """As a reader would: in a file of its own, by pytest if it is a test."""
     file = tmp_path / "test_example.py"
     file.write_text(example.code)
-    command = [sys.executable]
-    if "def test_" in example.code:
-        command += ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, file.name],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    went_well, output = runner.run(file)
+    assert went_well, output
+
+
+def test_an_example_that_fails_is_told_from_one_that_does_not(
+    runner: Runner, tmp_path: Path
+) -> None:
+    file = tmp_path / "test_example.py"
+    for code, says in (
+        ("import sys; print('why'); sys.exit(3)\n", "why"),
+        ("def test_it():\n    assert 1 == 2\n", "assert 1 == 2"),
+        ("assert 1 == 2, 'not so'\n", "not so"),
+    ):
+        file.write_text(code)
+        went_well, output = runner.run(file)
+        assert not went_well
+        assert says in output
+    file.write_text("import os\nassert os.getcwd() == os.path.dirname(os.path.abspath(__file__))\n")
+    assert runner.run(file) == (True, "")
 
 
 # -- targets

@@ -1,7 +1,8 @@
 """Fixtures of the Spark tests: one session for all, and brokers as the client tests have them.
 
 Every test of a topic runs on Penstock in `make test`, and on a real Kafka too in `make compat`. With
-PENSTOCK_TEST_SPARK=cluster Spark is a cluster of two workers in processes of their own.
+PENSTOCK_TEST_SPARK=cluster Spark is a cluster of two workers in processes of their own, and every
+test runs on it, those without a topic, too.
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.clients.conftest import broker, make_topic, new_name, topic, wire
+from tests.clients.conftest import broker, brokers, make_topic, new_name, topic, wire
 from tools.spark_cluster import DRIVER_SETTINGS, running_cluster
 
 from penstock.spark import session
 
-__all__ = ["broker", "make_topic", "new_name", "spark", "spark_master", "topic", "wire"]
+__all__ = [
+    "broker",
+    "brokers",
+    "make_topic",
+    "new_name",
+    "spark",
+    "spark_master",
+    "topic",
+    "wire",
+]
 CLUSTER = os.environ.get("PENSTOCK_TEST_SPARK") == "cluster"
 
 

@@ -13,10 +13,11 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from tests.clients.brokers import Broker
 from tests.spark.test_source import run
 
 from penstock.spark import read, read_stream
-from penstock.testing import RunningBroker, broker
+from penstock.testing import broker as penstock
 
 SCHEMA = json.dumps(
     {
@@ -31,57 +32,66 @@ SCHEMA = json.dumps(
 )
 
 
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    """The address of a schema registry: Penstock's, also beside a Kafka."""
+    with penstock(http=True) as running:
+        assert running.http is not None
+        yield running.http
+
+
 @pytest.fixture
-def orders() -> Iterator[RunningBroker]:
-    """A broker with a registry, 50 good orders and a bad one."""
-    with broker(http=True) as running:
-        producer = Producer({"bootstrap.servers": running.bootstrap})
-        context = SerializationContext("orders", MessageField.VALUE)
-        with SchemaRegistryClient({"url": running.http}) as client:
-            write = AvroSerializer(client, SCHEMA)
-            for number in range(50):
-                row = {"user": f"u{number % 3}", "at": 1000 * number, "amount": number / 2}
-                producer.produce("orders", write(row, context))
-        producer.produce("orders", b"nonsense")
-        producer.flush()
-        yield running
+def orders(broker: Broker, topic: str, registry: str) -> str:
+    """A topic with 50 good orders and a bad one."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    context = SerializationContext(topic, MessageField.VALUE)
+    with SchemaRegistryClient({"url": registry}) as client:
+        write = AvroSerializer(client, SCHEMA)
+        for number in range(50):
+            row = {"user": f"u{number % 3}", "at": 1000 * number, "amount": number / 2}
+            producer.produce(topic, write(row, context))
+    producer.produce(topic, b"nonsense")
+    producer.flush()
+    return topic
 
 
-def test_columns_come_from_the_registry(spark: SparkSession, orders: RunningBroker) -> None:
-    options = {"valueFormat": "avro", "schemaRegistryUrl": orders.http}
-    frame = read(spark, orders.bootstrap, "orders", **options)
+def test_columns_come_from_the_registry(
+    spark: SparkSession, broker: Broker, registry: str, orders: str
+) -> None:
+    options = {"valueFormat": "avro", "schemaRegistryUrl": registry}
+    frame = read(spark, broker.bootstrap, orders, **options)
     assert frame.schema.simpleString() == "struct<user:string,at:timestamp,amount:double>"
     with pytest.raises(PySparkException, match="the value at offset 50 does not fit the schema"):
         frame.count()
 
 
 def test_a_stream_of_chosen_columns(
-    spark: SparkSession, orders: RunningBroker, tmp_path: Path
+    spark: SparkSession, broker: Broker, registry: str, orders: str, tmp_path: Path
 ) -> None:
     frame = read_stream(
         spark,
-        orders.bootstrap,
-        "orders",
+        broker.bootstrap,
+        orders,
         "amount double, user string, _value binary, _offset bigint, _error string",
         valueFormat="avro",
-        schemaRegistryUrl=orders.http,
+        schemaRegistryUrl=registry,
         startingOffsets="earliest",
     )
     rows, query = run(frame, tmp_path)
     assert sum(row.amount for row in rows if row._error is None) == sum(range(50)) / 2
     (bad,) = [row for row in rows if row._error is not None]
     assert (bytes(bad._value), bad._offset, bad.user) == (b"nonsense", 50, None)
-    assert query.lastProgress["observedMetrics"]["malformed orders"].records == 1
+    assert query.lastProgress["observedMetrics"][f"malformed {orders}"].records == 1
 
 
-def test_protobuf(spark: SparkSession, orders: RunningBroker) -> None:
+def test_protobuf(spark: SparkSession, broker: Broker, registry: str, topic: str) -> None:
     text = 'syntax = "proto3"; message Sale { string user = 1; int64 amount = 2; }'
-    with SchemaRegistryClient({"url": orders.http}) as client:
-        number = client.register_schema("sales-value", Schema(text, "PROTOBUF"))
-    producer = Producer({"bootstrap.servers": orders.bootstrap})
+    with SchemaRegistryClient({"url": registry}) as client:
+        number = client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
     # A zero, the id, the first message; field 1 is "ab" and field 2 is 7.
-    producer.produce("sales", b"\0" + number.to_bytes(4) + b"\0" + b"\x0a\x02ab\x10\x07")
+    producer.produce(topic, b"\0" + number.to_bytes(4) + b"\0" + b"\x0a\x02ab\x10\x07")
     producer.flush()
-    options = {"valueFormat": "protobuf", "schemaRegistryUrl": orders.http}
-    frame = read(spark, orders.bootstrap, "sales", **options)
+    options = {"valueFormat": "protobuf", "schemaRegistryUrl": registry}
+    frame = read(spark, broker.bootstrap, topic, **options)
     assert [tuple(row) for row in frame.collect()] == [("ab", 7)]

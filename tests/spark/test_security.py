@@ -105,7 +105,7 @@ def test_a_query_reads_and_writes_and_keeps_its_password_to_itself(
         checkpoint=str(tmp_path),
         trigger={"availableNow": True},
     )
-    query.awaitTermination(60)
+    query.awaitTermination()
     frame.explain(extended=True)
     query.explain(extended=True)
     copied = read(spark, kafka.plaintext, "copied").collect()

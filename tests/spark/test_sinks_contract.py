@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
+from tests.clients.brokers import Broker
 from tests.spark.sink_targets import (
     DeltaTarget,
     ParquetTarget,
@@ -24,9 +25,9 @@ from tools.postgres import programs, running_postgres
 
 from penstock.errors import ConflictError, PenstockError, UsageError
 from penstock.spark import RoutedSink
-from penstock.testing import RunningBroker, broker
 
-ALL = ("sqlite", "postgres", "delta", "parquet", "topic", "webhook")
+TOPICS = ("topic-on-penstock", pytest.param("topic-on-kafka", marks=pytest.mark.compat))
+ALL = ("sqlite", "postgres", "delta", "parquet", *TOPICS, "webhook")
 ONCE = ALL[:-1]
 FIXED = ("sqlite", "postgres", "delta", "parquet")
 KEYED = ("sqlite", "postgres", "delta")
@@ -41,14 +42,10 @@ def postgres() -> Iterator[str]:
         yield connection
 
 
-@pytest.fixture(scope="module")
-def penstock() -> Iterator[RunningBroker]:
-    with broker() as running:
-        yield running
-
-
 @pytest.fixture
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
+def target(
+    request: pytest.FixtureRequest, brokers: Callable[[str], Broker], tmp_path: Path
+) -> Iterator[Target]:
     name = f"t{uuid.uuid4().hex[:8]}"
     match request.param:
         case "sqlite":
@@ -59,14 +56,14 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
             yield DeltaTarget(tmp_path)
         case "parquet":
             yield ParquetTarget(tmp_path)
-        case "topic":
-            yield TopicTarget(request.getfixturevalue("penstock").bootstrap, name)
+        case "topic-on-penstock" | "topic-on-kafka":
+            yield TopicTarget(brokers(request.param.removeprefix("topic-on-")).bootstrap, name)
         case "webhook":
             with receiver() as server:
                 yield WebhookTarget(server)
 
 
-def on(names: tuple[str, ...]) -> pytest.MarkDecorator:
+def on(names: tuple[Any, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("target", names, indirect=True)
 
 

@@ -48,7 +48,7 @@ def run(frame: DataFrame, folder: Path) -> tuple[list[Row], StreamingQuery]:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(100), "the query has not ended"
+    query.awaitTermination()
     return rows, query
 
 

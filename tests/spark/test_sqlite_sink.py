@@ -42,7 +42,7 @@ def run(frame: DataFrame, sink: Sink, folder: Path, mode: str = "append") -> Non
         checkpoint=str(folder),
         output_mode=mode,
         trigger={"availableNow": True},
-    ).awaitTermination(100)
+    ).awaitTermination()
 
 
 def test_rows_are_added_once_also_when_spark_runs_a_batch_again(

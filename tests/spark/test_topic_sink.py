@@ -38,7 +38,7 @@ def copy(
         checkpoint=str(folder),
         trigger={"availableNow": True},
     )
-    query.awaitTermination(100)
+    query.awaitTermination()
 
 
 def rows(spark: SparkSession, broker: Broker, topic: str) -> list[Row]:

@@ -15,7 +15,6 @@ from pyspark.sql import functions as sql
 from tests.clients.brokers import Broker
 from tests.clients.contract import MakeTopic, Record
 from tests.clients.wire import Wire
-from tests.spark.stepping import SteppingSource
 from tests.spark.windowed import Outputs, applied
 
 from penstock.spark import output_of, read, read_stream
@@ -27,10 +26,12 @@ from penstock.spark.windows import (
     tumbling,
     windows,
 )
+from penstock.testing import stepping
 
 SCHEMA = "id long, kind string, at timestamp, amount long"
 START = datetime(2026, 3, 1, tzinfo=UTC)
 KEY = ("kind", "window_start")
+Step = tuple[int | None, list[dict[str, Any]]]
 
 
 def events(numbers: range) -> list[dict[str, Any]]:
@@ -60,55 +61,57 @@ def everything(spark: SparkSession, broker: Broker, topic: str) -> DataFrame:
     return read(spark, broker.bootstrap, topic, SCHEMA, startingOffsets="earliest")
 
 
-def steps_of(some: list[dict[str, Any]], size: int) -> list[tuple[int | None, list[list[Any]]]]:
+def steps_of(some: list[dict[str, Any]], size: int) -> list[Step]:
     """Batches, each with the watermark of those before it."""
-    found: list[tuple[int | None, list[list[Any]]]] = []
+    found: list[Step] = []
     newest: int | None = None
     for begin in range(0, len(some), size):
-        rows = [list(event.values()) for event in some[begin : begin + size]]
+        rows = [
+            {**event, "at": event["at"] and datetime.fromisoformat(event["at"])}
+            for event in some[begin : begin + size]
+        ]
         found.append((None if newest is None else newest - 5_000, rows))
-        times = [moment_ms(event["at"]) for event in some[begin : begin + size] if event["at"]]
+        times = [moment_ms(row["at"]) for row in rows if row["at"]]
         newest = max([*times, newest or times[0]])
     assert newest is not None
     return [*found, (newest - 5_000, [])]
 
 
-def moment_ms(text: str) -> int:
-    return round(datetime.fromisoformat(text).timestamp() * 1000)
+def moment_ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
 
 
 @pytest.mark.timeout(300)  # a dozen small batches
 def test_every_row_is_in_a_window_or_late_and_results_are_those_of_a_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    out, file = Outputs(tmp_path / "checkpoint"), tmp_path / "steps.json"
+    out, source = Outputs(tmp_path / "checkpoint"), stepping(spark, SCHEMA)
     steps = steps_of(events(range(240)), 40)
-    spark.dataSource.register(SteppingSource)
 
-    def by_kind() -> DataFrame:
-        source = spark.readStream.format("stepping").option("path", str(file))
-        rows = source.schema("id long, kind string, at string, amount long").load()
-        return windows(
-            rows.withColumn("at", sql.col("at").cast("timestamp")),
-            time="at",
-            by=["kind"],
-            window=tumbling("10 seconds"),
-            aggregates={"events": count(), "amount": sum_of("amount")},
-            corrections="60 seconds",
-        )
+    def add(some: Iterable[Step]) -> None:
+        for mark, rows in some:
+            source.add(rows, watermark_ms=mark)
 
-    file.write_text(json.dumps(steps[:3]))
-    out.run(by_kind())
+    by_kind = windows(
+        source.frame.repartition(2),
+        time="at",
+        by=["kind"],
+        window=tumbling("10 seconds"),
+        aggregates={"events": count(), "amount": sum_of("amount")},
+        corrections="60 seconds",
+    )
+    add(steps[:3])
+    out.run(by_kind)
     out.forget_last_commit()
-    file.write_text(json.dumps(steps))
-    out.run(by_kind())
+    add(steps[3:])
+    out.run(by_kind)
     assert out.results.again == 1
     assert len(out.results.batches) == len(steps)
 
     late: set[int] = set()
     expected: dict[tuple[str, int], list[int]] = {}
     for mark, rows in steps:
-        for number, kind, at, amount in rows:
+        for number, kind, at, amount in (row.values() for row in rows):
             start = None if at is None else moment_ms(at) // 10_000 * 10_000
             if start is None or (mark is not None and start + 10_000 <= mark - 60_000):
                 late.add(number)

@@ -40,14 +40,14 @@ class Outputs:
         self.checkpoint = folder
         self.results, self.late = Remembering("results"), Remembering("late")
 
-    def run(self, frame: DataFrame, seconds: int = 280) -> None:
+    def run(self, frame: DataFrame) -> None:
         query = write_stream(
             frame,
             RoutedSink({"results": self.results, "late": self.late}),
             checkpoint=str(self.checkpoint),
             trigger={"availableNow": True},
         )
-        assert query.awaitTermination(seconds)
+        query.awaitTermination()
 
     def forget_last_commit(self) -> None:
         """As if Spark had died after everything was written and before it said so."""

@@ -184,19 +184,19 @@ class _ThroughEngine:
         self._function = function
 
     def step(self) -> list[Row]:
-        while _last(self._checkpoint / "commits") + 1 < self._source.count:
-            self._run_batch()
+        if _last(self._checkpoint / "commits") + 1 < self._source.count:
+            self._run()
         return self._sink.taken()
 
     def again(self) -> list[Row]:
         last = _last(self._checkpoint / "commits")
         _check_run(last + 1)
         (self._checkpoint / "commits" / str(last)).unlink()
-        self._run_batch()
+        self._run()
         return self._sink.taken()
 
-    def _run_batch(self) -> None:
-        # Spark runs a batch that was begun again, and then as many as there are.
+    def _run(self) -> None:
+        # Spark runs a batch again that was begun, and then as many as there are steps.
         query = write_stream(
             self._function(self._source.frame),
             self._sink,

@@ -13,7 +13,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from penstock.spark.batch import TIME, WATERMARK
@@ -82,9 +86,16 @@ class SteppingSource(DataSource):
         return _Reader(Path(self._folder))
 
 
-class _Reader(DataSourceStreamReader):
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        # Steps are added between runs and not during one; without this Spark ends after one batch.
+        pass
 
     def initialOffset(self) -> dict[str, Any]:
         return offset_after(self._folder, 0)

@@ -30,6 +30,8 @@ def penstock_spark() -> Iterator[SparkSession]:
 
     # As little as there can be: tests have few rows, and every task costs milliseconds.
     few = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1"}
+    # And a JVM of minutes: its second compiler would take longer than it saves.
+    few["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     spark = session("tests", master="local[1]", settings=few)
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
