@@ -50,8 +50,9 @@ fault-groups: $(STAMP) ## Members that join, leave and die; transactional copies
 	$(BIN)/python -m pytest tests/contract/test_group_churn.py -v --timeout 3600
 	PENSTOCK_KILL_SECONDS=600 $(BIN)/python -m pytest tests/fault/test_exactly_once.py -v -s --timeout 3600
 
-fault-spark: $(STAMP) ## Queries that write to a topic and to a table, killed at every step of a batch
-	$(BIN)/python -m pytest tests/fault/test_spark_sink.py -v --timeout 3600
+fault-spark: $(STAMP) ## Queries to every sink: driver, workers, executors, broker and database are killed
+	$(BIN)/python -m tools.java
+	$(BIN)/python -m pytest tests/fault/test_spark_sink.py -v -s --timeout 7200
 
 fuzz: $(STAMP) ## A million malformed inputs through every decoder
 	$(BIN)/python -m tools.fuzz

@@ -28,6 +28,7 @@ from penstock.spark import (
 )
 
 Row = dict[str, Any]
+LOST, TAKEN = -1, 0
 
 
 class Target(Protocol):
@@ -182,7 +183,10 @@ class WebhookTarget:
 
 
 class Receiver(HTTPServer):
-    """A web server that keeps what it is sent; answers with `statuses` first, then 200."""
+    """A web server that keeps what it is sent; answers with `statuses` first, then 200.
+
+    LOST and TAKEN are none: it goes away before it has taken a request, or after that.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -200,8 +204,11 @@ class _Handler(BaseHTTPRequestHandler):
         request = ({name.lower(): value for name, value in self.headers.items()}, body)
         self.server.asked.append(request)
         status = self.server.statuses.pop(0) if self.server.statuses else 200
-        if status == 200:
+        if status in (200, TAKEN):
             self.server.taken.append(request)
+        if status in (LOST, TAKEN):
+            self.close_connection = True
+            return
         self.send_response(status)
         self.send_header("content-length", "0")
         self.end_headers()

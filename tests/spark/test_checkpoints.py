@@ -69,6 +69,21 @@ def test_what_is_damaged_and_can_be_made_anew_is_removed(
     assert sorted(path.name for path in (tmp_path / "commits").iterdir()) == list("0123")
 
 
+@pytest.mark.parametrize("damage", [cut, empty])
+def test_the_end_of_the_batch_before_is_damaged_while_one_runs(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """Spark reads the newest file of commits, and would not start with it."""
+    plans = files(tmp_path, 5)
+    (tmp_path / "commits/4").unlink()
+    damage(tmp_path / "commits/3")
+    damage(tmp_path / "commits/2")
+    damage(tmp_path / "commits/0")  # nobody reads it
+    plans.restore()
+    assert sorted(path.name for path in (tmp_path / "commits").iterdir()) == list("01")
+    assert sorted(path.name for path in (tmp_path / "offsets").iterdir()) == list("01234")
+
+
 def test_what_is_in_order_stays(tmp_path: Path) -> None:
     plans = files(tmp_path, 5)
     (tmp_path / "offsets/5").write_bytes(OFFSETS.replace(b"{", b"-\n{", 1) % 5)

@@ -7,7 +7,7 @@ the plan before the sink is written to. Damage to the newest files is repaired f
 
 offsets/N missing or not as kept    it is what the copy says
 offsets/N damaged, never kept       it is removed: no sink has seen that batch, and Spark plans it anew
-commits/N damaged                   it is removed: the batch runs again, and the sink finds its marker
+commits/N damaged, the newest       it is removed: if batch N runs again, the sink finds its marker
 metadata missing or not as kept     it is what the copy says: without it the query would be another one
 """
 
@@ -68,15 +68,21 @@ class Plans:
                 _log.warning("%s of the checkpoint was missing or damaged, and is restored", name)
                 self._files.put(name, copy)
         newest = kept[-1] if kept else -1
-        self._remove_damaged("offsets", newest + 1)
-        self._remove_damaged("commits", newest)
+        for number in self._numbers("offsets"):
+            if number > newest:
+                self._remove_damaged(f"offsets/{number}")
+        # Spark reads the newest one, which is that of the batch before if the last one did not end.
+        for number in reversed(self._numbers("commits")):
+            if not self._remove_damaged(f"commits/{number}"):
+                break
 
-    def _remove_damaged(self, folder: str, first: int) -> None:
-        for number in self._numbers(folder):
-            name = f"{folder}/{number}"
-            if number >= first and not _is_whole(self._files.read(name) or b""):
-                _log.warning("%s of the checkpoint was damaged, and is made anew", name)
-                self._files.remove(name)
+    def _remove_damaged(self, name: str) -> bool:
+        """Remove a file if it is damaged; whether it was."""
+        if _is_whole(self._files.read(name) or b""):
+            return False
+        _log.warning("%s of the checkpoint was damaged, and is removed", name)
+        self._files.remove(name)
+        return True
 
     def _numbers(self, folder: str) -> list[int]:
         return sorted(int(name) for name in self._files.names(folder) if name.isdecimal())
