@@ -11,8 +11,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from penstock.client.cluster import Place
 from penstock.spark import fetching
-from penstock.spark.positions import DataLossError
+from penstock.spark.positions import DataLossError, limited
 from penstock.spark.source import PenstockSource, StreamReader
 from penstock.testing import RunningBroker
 
@@ -124,3 +125,9 @@ def test_a_topic_that_is_gone_is_left_out(topics: Topics) -> None:
     assert keys_of(tolerant, start, end) == [50, 51]
     after = tolerant.latestOffset(end, ReadAllAvailable())
     assert keys_of(tolerant, end, after) == [52, 53]
+
+
+def test_a_small_batch_goes_back_as_well() -> None:
+    anew, other = Place("goes", 0), Place("stays", 0)
+    ends = limited({anew: 100, other: 0}, {anew: 20, other: 50}, 10)
+    assert ends == {anew: 20, other: 10}

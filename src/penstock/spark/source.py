@@ -209,7 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = from_position(start)
         latest = self._target if self._target is not None else self._planner.positions.latest()
         self._latest = latest
-        end = self._bounded(begun, self._not_shrunk(begun, latest))
+        end = self._bounded(begun, self._despite_losses(begun, latest))
         # A partition that came while reading went on is read from its beginning.
         begun |= self._planner.positions.earliest([place for place in end if place not in begun])
         rows = self._planner.options.offsets_per_trigger
@@ -277,7 +277,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Who has read further already stays there.
         return {p: max(begun.get(p, 0), min(end, ending.get(p, end))) for p, end in ends.items()}
 
-    def _not_shrunk(self, begun: Offsets, latest: Offsets) -> Offsets:
+    def _despite_losses(self, begun: Offsets, latest: Offsets) -> Offsets:
         """The ends; where a topic was made anew it is the new one that counts, as in Spark's source."""
         options = self._planner.options
         ends = dict(latest)
