@@ -258,6 +258,31 @@ def test_records_that_are_gone_stop_the_query_unless_told_otherwise(
     assert [int(row.key) for row in rows] == list(range(15, 20))
 
 
+def make_anew(wire: Wire, topic: str, numbers: range) -> None:
+    wire.call(delete_topic(topic))
+    eventually(lambda: wire.metadata(topic).error_code or None, "the topic is gone")
+    wire.create_topic(topic)
+    write(wire, topic, numbers)
+
+
+def test_a_topic_that_was_made_anew_goes_on_where_it_ends(
+    spark: SparkSession, broker: Broker, wire: Wire, topic: str, tmp_path: Path
+) -> None:
+    write(wire, topic, range(10))
+    options: dict[str, Any] = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 100}
+    run(read_stream(spark, broker.bootstrap, topic, **options), tmp_path)
+    make_anew(wire, topic, range(100, 104))
+    with pytest.raises(StreamingQueryException) as error:
+        run(read_stream(spark, broker.bootstrap, topic, **options), tmp_path)
+    assert "ends at 4, but 10 was reached; to go on with what is there" in str(error.value)
+    options["failOnDataLoss"] = "false"
+    assert run(read_stream(spark, broker.bootstrap, topic, **options), tmp_path)[0] == []
+    write(wire, topic, range(104, 107))
+    options["failOnDataLoss"] = "true"
+    rows, _ = run(read_stream(spark, broker.bootstrap, topic, **options), tmp_path)
+    assert [int(row.key) for row in rows] == [104, 105, 106]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.client.batches import Batches, OpenBatch
 from penstock.client.cluster import EARLIEST, Cluster, Fetched, OutOfRangeError, Place
 from penstock.client.security import Security
-from penstock.errors import UnavailableError
+from penstock.errors import NotFoundError, UnavailableError
 from penstock.spark.columns import RowPlan
 from penstock.spark.dead_letters import WRITE, write_dead_letters
 from penstock.spark.options import READ, SourceOptions
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _FETCH_BYTES: Final = 8 << 20
 _WAIT_MS: Final = 500
 _SILENCE_SECONDS_MAX: Final = 30.0
+# How long a log may end before what was read of it once: a new leader does not know its end at once.
+_SHORT_SECONDS_MAX: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -86,6 +88,9 @@ def _opened(
             found = list(batches)
             if batches.next_offset > position:
                 heard = time.monotonic()
+            elif fetched.readable <= position and time.monotonic() - heard > _SHORT_SECONDS_MAX:
+                lost(options, f"{place} ends at {position}, and was to be read up to {end}")
+                return
             elif time.monotonic() - heard > _SILENCE_SECONDS_MAX:
                 cause = f"{place} gives nothing at {position}, although it goes on to {end}"
                 raise UnavailableError(READ, cause, "check the broker's log")
@@ -101,9 +106,13 @@ def _fetch(
     """What stands at an offset, or at the first that is still there."""
     try:
         return offset, cluster.fetch(place, offset, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)
+    except NotFoundError:
+        lost(options, f"{place} is gone; it was to be read up to {end}")
+        return end, Fetched(b"", end, [])
     except OutOfRangeError:
         begin = cluster.offsets({place: EARLIEST})[place]
-        lost(options, f"{place} begins at {begin}, and {offset} was next")
+        known = f"begins at {begin}" if offset < begin else f"ends before {offset}"
+        lost(options, f"{place} {known}, and {offset} was next")
         if not offset < begin < end:
             return end, Fetched(b"", end, [])
         return begin, cluster.fetch(place, begin, bytes_max=_FETCH_BYTES, wait_ms=_WAIT_MS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import re2
@@ -72,8 +72,25 @@ class Positions:
         return self._resolve(self._options.ending, self.places())
 
     def latest(self) -> Offsets:
-        """The ends of all partitions as they are now."""
-        return self._cluster.offsets(dict.fromkeys(self.places(), LATEST))
+        """The ends of all partitions as they are now, those that are gone left out."""
+        try:
+            places = self.places()
+        except NotFoundError:
+            options = self._options
+            named = options.topics or [place.topic for place in options.assigned]
+            there = self.existing(named)
+            places = [place for place in there if not options.assigned or place in options.assigned]
+        return self._cluster.offsets(dict.fromkeys(places, LATEST))
+
+    def existing(self, topics: Iterable[str]) -> list[Place]:
+        """The partitions of those topics that exist."""
+        found: list[Place] = []
+        for topic in sorted(set(topics)):
+            try:
+                found += self._cluster.partitions([topic])
+            except NotFoundError:
+                continue
+        return found
 
     def earliest(self, places: list[Place]) -> Offsets:
         """Where partitions begin."""
@@ -130,8 +147,8 @@ def limited(start: Offsets, latest: Offsets, rows: int) -> Offsets:
     end: Offsets = {}
     for place, count in behind.items():
         # One at least, so that no partition waits forever beside a much longer one.
-        share = min(count, max(1, rows * count // total)) if count else 0
-        end[place] = start[place] + share
+        share = min(count, max(1, rows * count // total))
+        end[place] = start[place] + share if count else latest[place]
     return end
 
 

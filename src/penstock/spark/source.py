@@ -120,6 +120,7 @@ class _Planner:
     def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """Tasks for everything from start to end."""
         moving = [place for place, stop in end.items() if start.get(place) != stop]
+        moving = self._still_there(moving, end)
         earliest = self.positions.earliest(moving)
         wanted: dict[Place, tuple[int, int]] = {}
         for place in moving:
@@ -132,6 +133,14 @@ class _Planner:
             if begin < stop:
                 wanted[place] = (begin, stop)
         return self._cut(wanted)
+
+    def _still_there(self, moving: list[Place], end: Offsets) -> list[Place]:
+        """Partitions without those that are gone since it was planned to read them."""
+        there = set(self.positions.existing(place.topic for place in moving))
+        for place in moving:
+            if place not in there:
+                lost(self.options, f"{place} is gone; it was to be read up to {end[place]}")
+        return [place for place in moving if place in there]
 
     def _cut(self, wanted: dict[Place, tuple[int, int]]) -> list[Range]:
         least = self.options.partitions_min or 0
@@ -200,7 +209,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = from_position(start)
         latest = self._target if self._target is not None else self._planner.positions.latest()
         self._latest = latest
-        end = self._bounded(begun, self._not_shrunk(begun, latest))
+        end = self._bounded(begun, self._despite_losses(begun, latest))
         # A partition that came while reading went on is read from its beginning.
         begun |= self._planner.positions.earliest([place for place in end if place not in begun])
         rows = self._planner.options.offsets_per_trigger
@@ -268,8 +277,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Who has read further already stays there.
         return {p: max(begun.get(p, 0), min(end, ending.get(p, end))) for p, end in ends.items()}
 
-    def _not_shrunk(self, begun: Offsets, latest: Offsets) -> Offsets:
-        """The ends, none of them before what has been read: positions never go back."""
+    def _despite_losses(self, begun: Offsets, latest: Offsets) -> Offsets:
+        """The ends; where a topic was made anew it is the new one that counts, as in Spark's source."""
         options = self._planner.options
         ends = dict(latest)
         for place, reached in begun.items():
@@ -278,5 +287,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[place] = reached
             elif latest[place] < reached:
                 lost(options, f"{place} ends at {latest[place]}, but {reached} was reached")
-                ends[place] = reached
         return ends
