@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.fault import spark_points
@@ -123,7 +125,7 @@ def keep_running(spark: SparkSession, order: Order) -> None:
             try:
                 running[query] = start(spark, query, order)
                 report(f"{query} started")
-            except UnavailableError as error:
+            except (UnavailableError, PySparkException, Py4JJavaError) as error:
                 running.pop(query, None)
                 report(f"{query} cannot start: {error}")
         time.sleep(PAUSE_SECONDS)
