@@ -18,9 +18,9 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 
 from penstock.client.schemas import Registry
 from penstock.errors import NotFoundError, UnavailableError, UsageError
-from penstock.spark.coded_values import CodedValues
-from penstock.spark.decoded import Decoded
 from penstock.spark.options import SourceOptions, parse_options
+from penstock.spark.values.coded import CodedValues
+from penstock.spark.values.decoded import Decoded
 from penstock.testing import RunningBroker, broker
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)

@@ -16,7 +16,7 @@ from tests.contract.test_avro_values import coded_values, decode, options
 
 from penstock.client.schemas import Schema
 from penstock.errors import UsageError
-from penstock.spark.protobuf_schema import compiled
+from penstock.spark.values.protobuf_schema import compiled
 from penstock.testing import RunningBroker, broker
 
 ORDER = """

@@ -23,7 +23,7 @@ from penstock.spark import (
     ViewSink,
     WebhookSink,
 )
-from penstock.spark.routing import OUTPUT
+from penstock.spark.sinks.routing import OUTPUT
 
 SOURCE, TARGET, TABLE = "source", "target", "copy"
 PARTITIONS = 2

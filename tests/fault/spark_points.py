@@ -18,11 +18,12 @@ import psycopg
 from deltalake import DeltaTable
 
 from penstock.client.transactional import BatchWriter, Transaction
-from penstock.spark import DeltaSink, PostgresSink, TopicSink, WebhookSink, parquet_sink
-from penstock.spark import parquet_manifest as manifest
+from penstock.spark import DeltaSink, PostgresSink, TopicSink, WebhookSink
 from penstock.spark.checkpoints import Plans
-from penstock.spark.commit_markers import Markers
-from penstock.spark.postgres_merge import Merge
+from penstock.spark.sinks import parquet
+from penstock.spark.sinks import parquet_manifest as manifest
+from penstock.spark.sinks.commit_markers import Markers
+from penstock.spark.sinks.postgres_merge import Merge
 from penstock.views import catalog
 from penstock.views.database import Session
 from penstock.views.store import ViewStore
@@ -87,12 +88,12 @@ DELTA = {
 }
 MERGED = {"table made": Point(DeltaTable, "create", after=True), **DELTA}
 PARQUET = {
-    "files written": Point(parquet_sink, "_write_parts", after=True),
+    "files written": Point(parquet, "_write_parts", after=True),
     "linking": Point(Path, "hardlink_to", after=False),
     "linked": Point(Path, "hardlink_to", after=True),
     "committed": Point(manifest, "commit", after=True),
     "durable": Point(manifest, "make_durable", after=True),
-    "cleaned": Point(parquet_sink, "_clean", after=True),
+    "cleaned": Point(parquet, "_clean", after=True),
 }
 WEBHOOK = {
     "sending": Point(WebhookSink, "_post", after=False),

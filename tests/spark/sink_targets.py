@@ -23,9 +23,9 @@ from penstock.spark import (
     SqliteSink,
     TopicSink,
     WebhookSink,
-    commit_markers,
     read_manifest,
 )
+from penstock.spark.sinks import commit_markers
 
 Row = dict[str, Any]
 LOST, TAKEN = -1, 0

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from penstock.errors import UsageError
-from penstock.spark.decoded import Decoded
-from penstock.spark.json_values import JsonValues
+from penstock.spark.values.decoded import Decoded
+from penstock.spark.values.json import JsonValues
 
 
 def decode(schema: str, values: list[bytes]) -> Decoded:

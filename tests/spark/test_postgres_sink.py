@@ -11,7 +11,7 @@ from tools.postgres import programs, running_postgres
 
 from penstock.errors import UnavailableError, UsageError
 from penstock.spark import PostgresSink
-from penstock.spark.postgres_sink import Staged
+from penstock.spark.sinks.postgres import Staged
 
 
 @pytest.fixture(scope="module")

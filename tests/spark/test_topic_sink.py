@@ -18,7 +18,7 @@ from penstock.client.fencing import FencedError
 from penstock.client.transactional import BatchWriter, Transaction
 from penstock.errors import ConflictError, NotFoundError, UsageError
 from penstock.spark import TopicSink, read, read_stream, write_stream
-from penstock.spark.replays import begin_batch
+from penstock.spark.sinks.replays import begin_batch
 
 
 def fill(wire: Wire, topic: str, numbers: range, *, partition: int = 0) -> None:

@@ -10,25 +10,25 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import UsageError
-from penstock.spark.lateness import adjusted_time, split_late
 from penstock.spark.materialize import materialize
-from penstock.spark.parquet_manifest import Manifest, read_manifest
-from penstock.spark.parquet_sink import ParquetSink
-from penstock.spark.progress import PartitionTime, SourceTime, source_times
 from penstock.spark.reading import read, read_stream
-from penstock.spark.routing import RoutedSink, output_of
 from penstock.spark.session import session
+from penstock.spark.sinks.parquet import ParquetSink
+from penstock.spark.sinks.parquet_manifest import Manifest, read_manifest
+from penstock.spark.sinks.routing import RoutedSink, output_of
+from penstock.spark.sinks.sqlite import SqliteSink
+from penstock.spark.sinks.topic import TopicSink
+from penstock.spark.sinks.view import ViewSink
+from penstock.spark.sinks.webhook import WebhookSink
 from penstock.spark.source import PenstockSource
-from penstock.spark.sqlite_sink import SqliteSink
 from penstock.spark.state import keyed, read_state, savepoint
-from penstock.spark.topic_sink import TopicSink
-from penstock.spark.view_sink import ViewSink
-from penstock.spark.webhook_sink import WebhookSink
+from penstock.spark.time.lateness import adjusted_time, split_late
+from penstock.spark.time.progress import PartitionTime, SourceTime, source_times
 from penstock.spark.writing import Sink, write_stream
 
 if TYPE_CHECKING:
-    from penstock.spark.delta_sink import DeltaSink
-    from penstock.spark.postgres_sink import PostgresSink
+    from penstock.spark.sinks.delta import DeltaSink
+    from penstock.spark.sinks.postgres import PostgresSink
 
 __all__ = [
     "DeltaSink",
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     extra = _EXTRAS[name]
     try:
-        return getattr(importlib.import_module(f"{__name__}.{extra}_sink"), name)
+        return getattr(importlib.import_module(f"{__name__}.sinks.{extra}"), name)
     except ModuleNotFoundError as error:
         cause = f"there is no package {error.name}"
         raise UsageError(f"cannot use {name}", cause, f"pip install 'penstock[{extra}]'") from error

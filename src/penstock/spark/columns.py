@@ -32,10 +32,10 @@ from penstock.errors import PenstockError, UsageError
 from penstock.record.batch import APPEND_TIME_FLAG
 from penstock.record.columns import ByteColumn, Columns
 from penstock.record.decode import records_of
-from penstock.spark.coded_values import CodedValues
-from penstock.spark.decoded import Decoded, Malformed
-from penstock.spark.json_values import JsonValues
 from penstock.spark.options import READ, Fate, SourceOptions, ValueFormat
+from penstock.spark.values.coded import CodedValues
+from penstock.spark.values.decoded import Decoded, Malformed
+from penstock.spark.values.json import JsonValues
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

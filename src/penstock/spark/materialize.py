@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.errors import UsageError
-from penstock.spark.view_sink import ViewSink
+from penstock.spark.sinks.view import ViewSink
 from penstock.spark.writing import write_stream
 
 _MODES: Final = ("update", "append")

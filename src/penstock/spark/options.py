@@ -14,8 +14,8 @@ from penstock.client.security import NAMES as SECURITY_NAMES
 from penstock.client.security import Security
 from penstock.client.topics import did_you_mean
 from penstock.errors import UsageError
-from penstock.spark.durations import duration_ms
-from penstock.spark.watermarks import Rules
+from penstock.spark.time.durations import duration_ms
+from penstock.spark.time.watermarks import Rules
 
 READ: Final = "cannot read topics"
 _NAMES: Final = (

@@ -1,7 +1,7 @@
 """Which offsets to read: what the options mean on a cluster, and how much of it goes into one batch.
 
 A position is what Spark keeps in its checkpoint: {"topic": {"partition": offset}}, the shape of its own
-Kafka source. Where the user asks for time it has one more key for that (timed_position.py).
+Kafka source. Where the user asks for time it has one more key for that (time/timed_position.py).
 """
 
 from __future__ import annotations

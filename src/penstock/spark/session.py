@@ -10,9 +10,9 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from penstock.pipelines.terms import current_terms
+from penstock.spark.sinks.topic import SETTINGS
 from penstock.spark.source import PenstockSource
 from penstock.spark.supervised import supervision
-from penstock.spark.topic_sink import SETTINGS
 
 _SETTINGS: Final = {
     # Fixed per checkpoint, and transformWithState takes nothing else.
@@ -25,7 +25,7 @@ _SETTINGS: Final = {
     # Two files and a process for each commit of a checkpoint on a local disk, for a checksum. Not
     # fs.file.impl as well: RocksDB's snapshots are copied by what takes nothing but the default there.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # What topics are written with must not be written twice by a second try (topic_sink.py).
+    # What topics are written with must not be written twice by a second try (sinks/topic.py).
     **SETTINGS,
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",

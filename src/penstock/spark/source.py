@@ -31,7 +31,6 @@ from penstock.clock import SystemClock
 from penstock.spark.batch import FROM, TIME
 from penstock.spark.columns import RowPlan, own_schema
 from penstock.spark.dead_letters import check_dead_letters
-from penstock.spark.event_time import EventColumn, newest_of, plan_rows, reported
 from penstock.spark.fetching import read_range
 from penstock.spark.options import READ, Fate, SourceOptions, parse_options
 from penstock.spark.positions import (
@@ -44,9 +43,10 @@ from penstock.spark.positions import (
     split,
     to_position,
 )
-from penstock.spark.reports import Reports, ReportTo, listen
-from penstock.spark.timed_position import time_of
-from penstock.spark.timing import Timing
+from penstock.spark.time.event_time import EventColumn, newest_of, plan_rows, reported
+from penstock.spark.time.reports import Reports, ReportTo, listen
+from penstock.spark.time.timed_position import time_of
+from penstock.spark.time.timing import Timing
 
 if TYPE_CHECKING:
     import pyarrow as pa

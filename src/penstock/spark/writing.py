@@ -14,7 +14,7 @@ from penstock.errors import UsageError
 from penstock.pipelines.terms import Terms, current_terms
 from penstock.spark.batch import announce, query_id, settled
 from penstock.spark.checkpoints import Plans
-from penstock.spark.replays import begin_batch
+from penstock.spark.sinks.replays import begin_batch
 from penstock.spark.state.carrying import carry
 from penstock.spark.state.naming import check_names
 from penstock.spark.supervised import supervision

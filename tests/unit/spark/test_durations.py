@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import UsageError
-from penstock.spark.durations import duration_ms
+from penstock.spark.time.durations import duration_ms
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from penstock.errors import UsageError
 from penstock.spark.columns import raw_schema
-from penstock.spark.event_time import EventColumn, plan_rows
-from penstock.spark.lateness import split_rows
 from penstock.spark.options import parse_options
+from penstock.spark.time.event_time import EventColumn, plan_rows
+from penstock.spark.time.lateness import split_rows
 
 US = timedelta(microseconds=1)
 MARK = datetime(2026, 1, 2, 12, tzinfo=UTC)

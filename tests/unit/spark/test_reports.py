@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.client.cluster import Place
-from penstock.spark.reports import Report, Reports, ReportTo, listen
+from penstock.spark.time.reports import Report, Reports, ReportTo, listen
 
 A = Place("t", 0)
 

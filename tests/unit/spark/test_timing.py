@@ -12,10 +12,10 @@ from penstock.client.cluster import Place
 from penstock.spark.batch import TIME
 from penstock.spark.options import EventTime
 from penstock.spark.positions import Position, from_position, to_position
-from penstock.spark.reports import Report, Reports
-from penstock.spark.timed_position import time_of
-from penstock.spark.timing import Timing
-from penstock.spark.watermarks import Rules
+from penstock.spark.time.reports import Report, Reports
+from penstock.spark.time.timed_position import time_of
+from penstock.spark.time.timing import Timing
+from penstock.spark.time.watermarks import Rules
 from penstock.testing.clock import ManualClock
 
 A, B = Place("t", 0), Place("t", 1)

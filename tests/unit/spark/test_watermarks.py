@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.cluster import Place
-from penstock.spark.watermarks import Rules, Watermarks
+from penstock.spark.time.watermarks import Rules, Watermarks
 
 A, B, C = (Place("t", number) for number in range(3))
 NOTHING = Watermarks(None, {})

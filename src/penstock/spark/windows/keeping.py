@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.routing import OUTPUT
+from penstock.spark.sinks.routing import OUTPUT
 from penstock.spark.windows import fixed_windows, session_windows, sliding_windows
 from penstock.spark.windows.changes import changes
 from penstock.spark.windows.columns import DUE, END, LATE, ROW, START, WATERMARK

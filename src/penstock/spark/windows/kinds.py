@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import UsageError
-from penstock.spark.durations import duration_ms
+from penstock.spark.time.durations import duration_ms
 
 OPERATION: Final = "cannot make windows"
 

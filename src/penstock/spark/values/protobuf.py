@@ -17,8 +17,8 @@ from pyspark.sql.types import StructField
 
 from penstock.client.schemas import Registry
 from penstock.errors import NotFoundError
-from penstock.spark.decoded import Decoded, UnreadableError, decode_each
-from penstock.spark.protobuf_schema import TIMESTAMP, WRAPPERS, compiled
+from penstock.spark.values.decoded import Decoded, UnreadableError, decode_each
+from penstock.spark.values.protobuf_schema import TIMESTAMP, WRAPPERS, compiled
 
 _PREFIX: Final = Struct(">bI")
 _DEPTH_MAX: Final = 100  # as deep as Protobuf itself nests

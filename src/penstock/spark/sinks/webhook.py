@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from penstock.errors import UnavailableError, UsageError
-from penstock.spark.row_modes import column, row_mode
+from penstock.spark.sinks.row_modes import column, row_mode
 
 _TRIES_MAX: Final = 8
 _PAUSE_SECONDS: Final = 0.2

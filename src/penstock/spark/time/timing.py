@@ -14,8 +14,8 @@ from penstock.clock import Clock
 from penstock.spark.batch import TIME
 from penstock.spark.options import EventTime
 from penstock.spark.positions import Offsets, Position, from_position
-from penstock.spark.reports import Report, Reports
-from penstock.spark.timed_position import Timed, time_of, with_time
+from penstock.spark.time.reports import Report, Reports
+from penstock.spark.time.timed_position import Timed, time_of, with_time
 
 
 @dataclass(slots=True)

@@ -33,8 +33,8 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import UsageError
-from penstock.spark.decoded import REASON_LENGTH_MAX, Decoded, Malformed
 from penstock.spark.options import READ
+from penstock.spark.values.decoded import REASON_LENGTH_MAX, Decoded, Malformed
 
 _PLAIN: Final[dict[type[DataType], Any]] = {
     BooleanType: pl.Boolean,

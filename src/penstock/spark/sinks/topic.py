@@ -37,10 +37,10 @@ from penstock.errors import ConflictError, PenstockError, UsageError
 from penstock.pipelines.terms import current_terms
 from penstock.record.encode import NewRecord
 from penstock.record.murmur2 import partition_of
-from penstock.spark import commit_markers
-from penstock.spark.commit_markers import Markers
 from penstock.spark.options import parse_security
-from penstock.spark.replays import was_written
+from penstock.spark.sinks import commit_markers
+from penstock.spark.sinks.commit_markers import Markers
+from penstock.spark.sinks.replays import was_written
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

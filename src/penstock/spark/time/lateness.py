@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from penstock.errors import UsageError
 from penstock.spark.batch import current_batch, watermark_at
-from penstock.spark.routing import OUTPUT
+from penstock.spark.sinks.routing import OUTPUT
 
 ON_TIME: Final = "on_time"
 LATE: Final = "late"

@@ -14,7 +14,7 @@ from penstock.client.cluster import Place
 from penstock.errors import UsageError
 from penstock.spark.columns import RowPlan
 from penstock.spark.options import READ, SourceOptions
-from penstock.spark.reports import Report, ReportTo
+from penstock.spark.time.reports import Report, ReportTo
 
 _OF_THE_RECORD: Final = "_timestamp"
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.spark.row_modes import CHANGE, NESTED, PUTS, TAKES, RowMode
+from penstock.spark.sinks.row_modes import CHANGE, NESTED, PUTS, TAKES, RowMode
 
 _KINDS: Final[dict[type[DataType], str]] = {
     ByteType: "smallint",

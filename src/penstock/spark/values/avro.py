@@ -20,8 +20,8 @@ from pyspark.sql.types import StructField
 
 from penstock.client.schemas import Registry, Schema
 from penstock.errors import NotFoundError, UsageError
-from penstock.spark.decoded import Decoded, UnreadableError, decode_each
 from penstock.spark.options import READ
+from penstock.spark.values.decoded import Decoded, UnreadableError, decode_each
 
 _PREFIX: Final = Struct(">bI")
 

@@ -17,7 +17,7 @@ from typing import Any
 from penstock.client.cluster import Place
 from penstock.spark.batch import TIME, WATERMARK
 from penstock.spark.positions import Offsets, Position, from_position, to_position
-from penstock.spark.watermarks import Progress, Watermarks
+from penstock.spark.time.watermarks import Progress, Watermarks
 
 
 @dataclass(frozen=True, slots=True)

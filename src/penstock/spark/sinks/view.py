@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from penstock.clock import Clock, SystemClock
 from penstock.errors import UsageError
 from penstock.spark.batch import announced, is_timed, position_at, watermark_at
-from penstock.spark.replays import was_written
+from penstock.spark.sinks.replays import was_written
 from penstock.spark.view_inputs import Beginning, inputs_of
 from penstock.views.changes import CHANGELOG_COLUMNS, Changes
 from penstock.views.kinds import Kind

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.spark.batch import TIME
 from penstock.spark.positions import from_position
-from penstock.spark.timed_position import time_of
+from penstock.spark.time.timed_position import time_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from penstock.errors import UnavailableError, UsageError
-from penstock.spark.postgres_merge import LOCK, Merge
-from penstock.spark.replays import was_written
-from penstock.spark.row_modes import NESTED, Mode, column, numbered, row_mode
+from penstock.spark.sinks.postgres_merge import LOCK, Merge
+from penstock.spark.sinks.replays import was_written
+from penstock.spark.sinks.row_modes import NESTED, Mode, column, numbered, row_mode
 from penstock.views.postgres import DURABLE
 
 MARKERS: Final = "penstock_commits"

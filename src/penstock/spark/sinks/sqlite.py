@@ -28,8 +28,17 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import UsageError
-from penstock.spark.replays import was_written
-from penstock.spark.row_modes import CHANGE, NESTED, PUTS, TAKES, Mode, RowMode, column, row_mode
+from penstock.spark.sinks.replays import was_written
+from penstock.spark.sinks.row_modes import (
+    CHANGE,
+    NESTED,
+    PUTS,
+    TAKES,
+    Mode,
+    RowMode,
+    column,
+    row_mode,
+)
 
 MARKERS: Final = "penstock_commits"
 _CREATE_MARKERS: Final = (

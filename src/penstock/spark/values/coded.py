@@ -10,10 +10,10 @@ from pyspark.sql.types import StructField, StructType
 
 from penstock.client.schemas import Registry, Schema
 from penstock.errors import NotFoundError, UsageError
-from penstock.spark import avro_schema
-from penstock.spark.avro_values import AvroValues, parse_registered
-from penstock.spark.decoded import Decoded
 from penstock.spark.options import READ, SourceOptions, ValueFormat
+from penstock.spark.values import avro_schema
+from penstock.spark.values.avro import AvroValues, parse_registered
+from penstock.spark.values.decoded import Decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class CodedValues:
         """What reads values into columns."""
         if self.format is ValueFormat.AVRO:
             return AvroValues(fields, self.registry, self._read_as()).decode
-        from penstock.spark.protobuf_values import ProtobufValues  # noqa: PLC0415 -- see _protobuf
+        from penstock.spark.values.protobuf import ProtobufValues  # noqa: PLC0415 -- see _protobuf
 
         reader = self._read_as()
         return ProtobufValues(fields, self.registry, reader, any_name=self.own).decode
@@ -110,7 +110,7 @@ def _reader(options: SourceOptions, form: ValueFormat) -> Schema | None:
 def _protobuf() -> Any:
     """Imported on first use: protoc is installed for those who want it."""
     try:
-        from penstock.spark import protobuf_schema  # noqa: PLC0415
+        from penstock.spark.values import protobuf_schema  # noqa: PLC0415
     except ModuleNotFoundError as error:
         cause = f"Protobuf needs {error.name}"
         raise UsageError(READ, cause, "pip install 'penstock[registry,spark]'") from error

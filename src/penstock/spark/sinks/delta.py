@@ -22,8 +22,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.errors import ConflictError, UsageError
 from penstock.files import OsFiles
-from penstock.spark.replays import was_written
-from penstock.spark.row_modes import CHANGE, PUTS, TAKES, Mode, row_mode
+from penstock.spark.sinks.replays import was_written
+from penstock.spark.sinks.row_modes import CHANGE, PUTS, TAKES, Mode, row_mode
 
 _TRIES_MAX: Final = 10
 _PLACE: Final = "_penstock_row"

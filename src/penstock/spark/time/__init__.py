@@ -1,0 +1,1 @@
+"""When events happened, and how far time has come."""
