@@ -35,7 +35,7 @@ lint: $(STAMP) ## ruff format and check, mypy strict, import-linter, the tidy ru
 
 test: $(STAMP) ## Unit and contract tests and one smoke per client
 	$(BIN)/python -m tools.clients
-	$(BIN)/python -m pytest -m 'not compat and not fault'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not compat and not fault'
 
 compat: $(STAMP) ## The full client matrix on Penstock and on a real Kafka; pipelines also on a Spark cluster
 	$(BIN)/python -m tools.clients
