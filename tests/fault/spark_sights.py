@@ -248,6 +248,7 @@ class Webhook:
         self._taken = taken
         self._pages: dict[str, bytes] = {}
         self._read = 0
+        self._checked = 0
         self.again = 0
 
     def _remember(self) -> None:
@@ -279,7 +280,8 @@ class Webhook:
                 assert batches[batch] == wanted, f"webhook: batch {batch}"
             else:
                 assert batches[batch] <= wanted, f"webhook: batch {batch} is being sent"
-        return last + 1
+        seen, self._checked = last + 1 - self._checked, last + 1
+        return seen
 
 
 def sights(places: Places, taken: list[tuple[dict[str, str], bytes]]) -> dict[str, Sight]:
