@@ -153,17 +153,7 @@ def test_delays_by_carrier_and_hour(
     there = table[~is_late].merge(planes, on="tailnum", how="left")
     there["hour"] = there["scheduled"].dt.floor("h")
     there = there[there["hour"] + HOUR <= last_watermark(out)]
-    expected = {
-        key: (
-            len(some),
-            pytest.approx(some["delay"].mean()),
-            pytest.approx(some["delay"].quantile(0.9)),
-            None if some["seats"].isna().all() else int(some["seats"].sum()),
-            some["tailnum"].nunique(),
-            busiest(some["dest"]),
-        )
-        for key, some in there.groupby(["carrier", "hour"])
-    }
+    expected = summaries(there)
     found = {
         (line["carrier"], moment(line["window_start"])): (
             line["flights"],
@@ -190,10 +180,36 @@ def moment(naive: datetime) -> pd.Timestamp:
     return pd.Timestamp(naive.astimezone(UTC))
 
 
-def busiest(dest: pd.Series) -> list[tuple[str, int]]:
-    counts = dest.value_counts()
-    most = int(counts.max())
-    return [(min(counts[counts == most].index), most)]
+def summaries(there: pd.DataFrame) -> dict[tuple[str, pd.Timestamp], tuple[Any, ...]]:
+    """What the windows should say, by carrier and hour."""
+    key = ["carrier", "hour"]
+    by_hour = there.groupby(key)
+    busiest = (
+        there.groupby([*key, "dest"])
+        .size()
+        .reset_index(name="times")
+        .sort_values(["times", "dest"], ascending=[False, True])
+        .groupby(key)
+        .first()
+    )
+    columns = (
+        *(by_hour.size(), by_hour["delay"].mean(), by_hour["delay"].quantile(0.9)),
+        *(by_hour["seats"].sum(min_count=1), by_hour["tailnum"].nunique()),
+        *(busiest["dest"], busiest["times"]),
+    )
+    return {
+        key: (
+            flights,
+            pytest.approx(delay),
+            pytest.approx(worst),
+            None if pd.isna(seats) else int(seats),
+            planes,
+            [(dest, times)],
+        )
+        for key, flights, delay, worst, seats, planes, dest, times in pd.concat(
+            columns, axis="columns"
+        ).itertuples(name=None)
+    }
 
 
 @pytest.mark.timeout(300)
