@@ -36,7 +36,7 @@ from penstock.spark.state.sorted_rows import HASH
 
 KEYS = 100_000
 LARGER = {"1M": 1_000_000, "10M": 10_000_000}
-ROWS = 200_000  # two for each key: with many both would mostly move rows
+ROWS = 1_000_000
 TURNS = 4
 TOUCHED = 10_000
 ROUNDS = 5
