@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -22,13 +20,12 @@ from penstock.spark.state.bucket import RESERVED, Clock, has_version, open_bucke
 from penstock.spark.state.naming import named
 from penstock.spark.state.opened import Opened
 from penstock.spark.state.operators import Function, Operator
+from penstock.spark.state.packing import BUCKET, PACKED, Packing, unpacked
 from penstock.spark.state.places import operator_place
 from penstock.spark.state.runs import DUE
 from penstock.spark.state.savepoints import begin
 from penstock.spark.state.sorted_rows import HASH
 
-BUCKET: Final = "_bucket"
-_TICK: Final = "_tick"  # a row that is only there so that its bucket hears of the batch
 TtlClock = Literal["event", "processing"]
 _opened: Final = Opened()  # one for each worker process, which Spark uses for many tasks
 
@@ -87,14 +84,13 @@ def keyed(
         to_arrow_schema(StructType([*key, *wanted.fields]), timezone="UTC"),
         to_arrow_schema(made, timezone="UTC"),
     )
-    bucket = sql.pmod(sql.col(HASH), sql.lit(buckets)).cast("int")
-    marked = frame.withColumn(HASH, sql.xxhash64(*by)).withColumn(BUCKET, bucket)
-    columns = marked.withColumn(_TICK, sql.lit(False)).schema
-    columns = StructType([StructField(c.name, c.dataType) for c in columns])
-    ticked = marked.mapInArrow(_Ticking(to_arrow_schema(columns, timezone="UTC"), buckets), columns)
+    hashed = frame.withColumn(HASH, sql.xxhash64(*by))
+    nullable = StructType([StructField(c.name, c.dataType) for c in hashed.schema])
+    rows = to_arrow_schema(nullable, timezone="UTC")
+    packed = hashed.mapInArrow(Packing(rows, buckets), PACKED)
     limit = None if ttl is None else int(ttl / timedelta(milliseconds=1))
-    task = _Task(operator, buckets, tuple(order_by), _Expiry(limit, ttl_clock), start_from)
-    kept = ticked.repartitionById(buckets, BUCKET).mapInArrow(task, made)
+    task = _Task(operator, rows, buckets, tuple(order_by), _Expiry(limit, ttl_clock), start_from)
+    kept = packed.repartitionById(buckets, BUCKET).mapInArrow(task, made)
     return named(kept, name)
 
 
@@ -111,8 +107,7 @@ def _check(
     if missing or not by:
         cause = f"there is no column {missing[0]}" if missing else "there is no key"
         raise UsageError(operation, cause, f"name columns of {', '.join(frame.columns)}")
-    taken = RESERVED | {_TICK}
-    bad = [column for column in (*frame.columns, *state.names) if column in taken]
+    bad = [column for column in (*frame.columns, *state.names) if column in RESERVED]
     if bad or set(by) & set(state.names):
         cause = f"the name of the column {(bad or sorted(set(by) & set(state.names)))[0]} is taken"
         raise UsageError(operation, cause, "give it another name")
@@ -123,26 +118,6 @@ def _check(
         raise UsageError(operation, f"{ttl_clock!r} is no clock", "use event or processing")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise UsageError(operation, "its name cannot be that of a folder", "use letters and digits")
-
-
-class _Ticking:
-    """Adds a row for each bucket to what a task reads, so that each bucket runs in every batch."""
-
-    def __init__(self, schema: pa.Schema, buckets: int) -> None:
-        self._schema = schema
-        self._buckets = buckets
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        kinds = self._schema.types
-        for batch in batches:
-            columns = [*batch.columns, pa.array(np.zeros(len(batch), bool))]
-            # Spark says of a column that it has no nulls, or has a time zone, as it knows it.
-            fitted = [column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
-            yield pa.RecordBatch.from_arrays(fitted, schema=self._schema)
-        *nulls, _, _ = [pa.nulls(self._buckets, kind) for kind in kinds]
-        numbers, ticks = pa.array(range(self._buckets), kinds[-2]), np.ones(self._buckets, bool)
-        columns = [*nulls, numbers, pa.array(ticks)]
-        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 @dataclass(frozen=True)
@@ -166,27 +141,23 @@ class _Task:
     def __init__(
         self,
         operator: Operator,
+        rows: pa.Schema,
         buckets: int,
         order_by: tuple[str, ...],
         expiry: _Expiry,
         start_from: str | None,
     ) -> None:
         self._operator = operator
+        self._rows = rows
         self._buckets = buckets
         self._order_by = order_by
         self._expiry = expiry
         self._start_from = start_from
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = [pa.Table.from_batches([batch]) for batch in batches]
-        if not tables:
-            return
-        rows = pa.concat_tables(tables)
-        for bucket in sorted(rows[BUCKET].unique().to_pylist()):
-            own = rows.filter(pc.equal(rows[BUCKET], bucket))
-            own = own.filter(pc.invert(own[_TICK])).drop_columns([BUCKET, _TICK])
-            if self._order_by:
-                own = own.sort_by([(column, "ascending") for column in self._order_by])
+        order = [(column, "ascending") for column in self._order_by]
+        for bucket, rows in unpacked(batches, self._rows).items():
+            own = rows.sort_by(order) if order else rows
             yield from self._run(bucket, own).to_batches()
 
     def _run(self, bucket: int, rows: pa.Table) -> pa.Table:
