@@ -93,9 +93,12 @@ def test_over_a_range_then_killed_stopped_and_back_to_a_savepoint(
 
     started = shop.begin("orders")
     eventually(lambda: len(amounts(shop.database, "orders")) == 95, "rows after the range")
-    fill(wire, topic, range(100, 150))
+    fill(wire, topic, range(100, 140))
     os.kill(child_of(started.pid), signal.SIGKILL)
-    eventually(lambda: len(amounts(shop.database, "orders")) == 145, "rows after the kill")
+    eventually(lambda: len(amounts(shop.database, "orders")) == 135, "rows after the kill")
+    # Spark knows no lag in a batch that was planned before the kill, and this one is not.
+    fill(wire, topic, range(140, 150))
+    eventually(lambda: len(amounts(shop.database, "orders")) == 145, "more rows")
     assert shop.cli.run("pipelines", "stop", "shop").stderr == "shop is stopped\n"
     errors = end(started)
     assert "signal SIGKILL); starting again in 1 s" in errors

@@ -90,6 +90,7 @@ class Supervisor:
         """The first signal that asked for the end, if one did."""
         self._child: subprocess.Popen[bytes] | None = None
         self._said: dict[str, float] = {}
+        self._unsaid: dict[str, Progress] = {}
         self._kept = -_KEEP_SECONDS
         self._failures = 0
         self._before: Failed | None = None
@@ -148,6 +149,7 @@ class Supervisor:
                     last = report
                 self._heard(report)
         self._child.wait()
+        self._tell_the_rest()
         return last
 
     def _added(self, reports: socket.socket) -> dict[str, str]:
@@ -179,8 +181,17 @@ class Supervisor:
         if now - self._said.get(progress.query, -_LINE_SECONDS) >= _LINE_SECONDS:
             self._said[progress.query] = now
             self._say(progress_line(progress))
+            self._unsaid.pop(progress.query, None)
+        else:
+            self._unsaid[progress.query] = progress
         if now - self._kept >= _KEEP_SECONDS:
             self._keep()
+
+    def _tell_the_rest(self) -> None:
+        """Where each query stood at the end, if it was too soon to say so."""
+        for progress in self._unsaid.values():
+            self._say(progress_line(progress))
+        self._unsaid.clear()
 
     # -- between tries
 

@@ -47,6 +47,7 @@ class Supervised:
         self._queries: list[StreamingQuery] = []
         self._checkpoints: dict[str, str] = {}
         self._batches: dict[str, int] = {}
+        self._told: dict[str, str] = {}  # the time of the progress that was reported last
         self._failed: Failed | None = None
 
     @property
@@ -97,11 +98,13 @@ class Supervised:
             while query.isActive and query.status["isTriggerActive"]:
                 time.sleep(_LOOK_SECONDS)
             query.stop()
+            self._tell_last(query)
 
     def wait(self) -> None:
         """Return when all queries have ended; the first that fails ends all."""
         for query in self._queries:
             query.awaitTermination()
+            self._tell_last(query)
 
     def failed_with(self, error: StreamingQueryException) -> Failed:
         """What a query that somebody waited for failed with, where Spark has not told it yet."""
@@ -117,7 +120,14 @@ class Supervised:
 
     def on_progress(self, name: str, progress: Any) -> None:
         """A batch has ended."""
+        self._told[name] = progress.timestamp
         self._reporter.tell(to_report(name, progress, self._clock.wall_ms()))
+
+    def _tell_last(self, query: StreamingQuery) -> None:
+        """Report the last batch of a query that has ended: Spark may end before it tells."""
+        progress, name = query.lastProgress, query.name or str(query.id)
+        if progress is not None and progress.timestamp != self._told.get(name):
+            self.on_progress(name, progress)
 
     def on_terminated(self, name: str, exception: str | None) -> None:
         """A query has ended. What is left of a pipeline of which one query failed is ended too."""
