@@ -6,7 +6,7 @@ of `penstock.spark.session`, so that the source alone makes the difference. The 
 the median time of batches of ten rows, in such a session and in one with Spark's defaults.
 
 Each number is the median of the rounds, after one that is not counted; the last lines hold the ratios
-against their bars, and the exit status is 1 if one is short. It takes about 6 minutes.
+against their bars, and the exit status is 1 if one is short. It takes about 12 minutes.
 """
 
 from __future__ import annotations

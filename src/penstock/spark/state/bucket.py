@@ -47,7 +47,7 @@ from penstock.spark.state.versions import (
 # Spark runs at most the last batch again; the others are for people, who delete commits by hand.
 VERSIONS_KEPT: Final = 10
 INTERNAL: Final = (HASH, GONE, TOUCHED)
-RESERVED: Final = frozenset({*INTERNAL, DUE_ORDER, "_bucket"})
+RESERVED: Final = frozenset({*INTERNAL, DUE_ORDER})
 
 
 @dataclass(frozen=True, slots=True)
