@@ -10,8 +10,8 @@ from tests.spark.sink_targets import ParquetTarget
 
 from penstock.errors import FormatError, NotFoundError
 from penstock.spark import ParquetSink, read_manifest
+from penstock.spark.durable_files import DurableFolder
 from penstock.spark.sinks import parquet_manifest
-from penstock.spark.sinks.durable_files import DurableFolder
 from penstock.spark.sinks.parquet_manifest import Marker, PartFile, Version
 
 MARKS = {"q/s": Marker(0, "try")}

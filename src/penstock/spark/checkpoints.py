@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock.errors import ConflictError
 from penstock.pipelines.savepoints import KEPT_PLANS
-from penstock.spark.sinks.durable_files import DurableFolder
+from penstock.spark.durable_files import DurableFolder
 
 _METADATA: Final = "metadata"
 # The last one is what a restart runs again; one more, for a look at what happened.

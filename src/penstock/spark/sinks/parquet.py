@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from penstock.errors import UsageError
+from penstock.spark.durable_files import DurableFolder
 from penstock.spark.sinks import parquet_manifest as manifest
-from penstock.spark.sinks.durable_files import DurableFolder
 from penstock.spark.sinks.parquet_manifest import Marker, PartFile, Version
 from penstock.spark.sinks.replays import was_written
 from penstock.spark.sinks.row_modes import numbered, row_mode

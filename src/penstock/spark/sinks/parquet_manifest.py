@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import FormatError, NotFoundError
-from penstock.spark.sinks.durable_files import DurableFolder
+from penstock.spark.durable_files import DurableFolder
 
 FOLDER: Final = "_penstock"
 _FORMAT: Final = 1

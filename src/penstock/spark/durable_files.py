@@ -1,4 +1,4 @@
-"""Files of a sink, on a local disk or in an object store, through fsspec.
+"""Files of a sink or a checkpoint, on a local disk or in an object store, through fsspec.
 
 An object store keeps what it has acknowledged. A local disk does so after a sync of the file and of its
 folder, which fsspec does not do.
