@@ -92,14 +92,18 @@ def stream(spark: SparkSession, broker: Broker, topic: str, schema: str, **more:
 def watermarks(out: Outputs, topic: str, rows: int) -> pd.Series:
     """For each row of a topic of one partition the watermark of the batch that it came with."""
     files = sorted((out.checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
-    marks: list[int | None] = []
+    marks: list[pd.Timestamp | None] = []
     for file in files:
         (line,) = [text for text in file.read_text().splitlines() if topic in text]
         end = json.loads(line)[topic]["0"]
-        mark = watermark_at(str(out.checkpoint), int(file.name))
-        marks += [mark] * (end - len(marks))
+        marks += [watermark_of(out, int(file.name))] * (end - len(marks))
     assert len(marks) == rows
-    return pd.to_datetime(pd.Series(marks, dtype="float64"), unit="ms", utc=True)
+    return pd.Series(marks, dtype="datetime64[ns, UTC]")
+
+
+def watermark_of(out: Outputs, batch: int) -> pd.Timestamp | None:
+    mark = watermark_at(str(out.checkpoint), batch)
+    return None if mark is None else pd.Timestamp(mark, unit="ms", tz="UTC")
 
 
 @pytest.mark.timeout(1800)  # a year of them
@@ -172,7 +176,9 @@ def test_delays_by_carrier_and_hour(
 def last_watermark(out: Outputs) -> pd.Timestamp:
     """That of the last batch, which had no rows and closed what the ones before it allow."""
     last = max(int(file.name) for file in (out.checkpoint / "offsets").glob("[0-9]*"))
-    return pd.Timestamp(watermark_at(str(out.checkpoint), last), unit="ms", tz="UTC")
+    mark = watermark_of(out, last)
+    assert mark is not None
+    return mark
 
 
 def moment(naive: datetime) -> pd.Timestamp:
