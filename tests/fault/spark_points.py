@@ -69,10 +69,11 @@ TOPIC = {
 }
 SQLITE = {
     "begun": Point(Database, "execute", after=True, when=says("BEGIN")),
-    "a row written": Point(Database, "execute", after=True, when=says('INSERT INTO "copy"')),
+    "a row written": Point(Database, "execute", after=True, when=says("INSERT INTO ")),
     "marked": Point(Database, "execute", after=True, when=says("INSERT OR REPLACE")),
     "committed": Point(Database, "execute", after=True, when=says("COMMIT")),
 }
+TAKING = {**SQLITE, "a row taken": Point(Database, "execute", after=True, when=says("DELETE"))}
 POSTGRES = {
     "staging made": Point(Merge, "create", after=True),
     "staged": Point(PostgresSink, "_stage", after=True),
@@ -118,6 +119,11 @@ POINTS: dict[str, dict[str, Point]] = {
     "delta-totals": MERGED,
     "view": VIEW,
     "view-postgres": VIEW,
+    "changes": PLAN,
+    "sqlite-upsert": SQLITE,
+    "sqlite-changes": TAKING,
+    "postgres-upsert": POSTGRES,
+    "postgres-changes": POSTGRES,
 }
 """By query or sink."""
 

@@ -81,7 +81,7 @@ def dying(flag: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Record
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows and flag.exists():
-                flag.unlink()
+                flag.unlink(missing_ok=True)
                 os.kill(os.getpid(), signal.SIGKILL)
             yield batch
 
@@ -99,7 +99,7 @@ def start(spark: SparkSession, query: str, order: Order) -> StreamingQuery:
     there = cases(query, places)
     random.Random(order.seed).shuffle(there)
     return write_stream(
-        computed(frame, query, there),
+        computed(frame, query, places, there),
         RoutedSink({case: Known(case, sink_of(case, places)) for case in there}),
         checkpoint=places.checkpoint(query),
         output_mode="update",

@@ -132,4 +132,4 @@ class Plan:
     def result(self, last: int) -> Rows:
         """What the sink must hold with a batch, -1: before the first."""
         rows = self._input.rows(self._ends[0], self._ends[last + 1])
-        return totals(rows) if self._query == "totals" else sorted(rows)
+        return sorted(rows) if self._query == "rows" else totals(rows)

@@ -8,18 +8,23 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import psycopg
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from tests.fault.spark_cases import PARTITIONS, SOURCE, TABLE, TARGET, Places
 from tests.fault.spark_results import Plan, Row, Rows, values
+from tests.fault.spark_sums import TAKEN_EVERY
 
 from penstock.record.murmur2 import partition_of
 from penstock.spark import read_manifest
 from penstock.views.query import Query
 from penstock.views.store import open_store
+
+Ask: TypeAlias = Callable[[str, str, str], list[Rows]]
+"""The markers of a sink and what a statement says, at one moment; nothing if its table is not there."""
+MARKS = "SELECT batch FROM penstock_commits WHERE sink"
 
 
 class Sight(Protocol):
@@ -82,61 +87,76 @@ def _target(row: Row) -> int:
 class Table:
     """A table and its marker, as of one moment; counts and sums also while batches are written."""
 
-    def __init__(self, ask: Callable[[str], list[Rows]]) -> None:
-        self._ask = ask
+    def __init__(
+        self,
+        ask: Ask,
+        case: str,
+        table: str,
+        columns: str,
+        holds: Callable[[Row], bool] = lambda row: True,
+    ) -> None:
+        self._ask, self._case, self._table = ask, case, table
+        self._columns, self._sum = columns, columns.rpartition(" ")[2]
+        self._holds = holds
         self._seen: dict[int, Row] = {}
 
     def last(self) -> int:
         return self._look("SELECT 1 LIMIT 0")[0]
 
     def _look(self, statement: str) -> tuple[int, Rows]:
-        found = self._ask(statement)
+        found = self._ask(self._case, self._table, statement)
         (marks, rows) = found if found else ([], [])
         return (marks[0][0] if marks else -1), rows
 
     def watch(self) -> None:
-        batch, rows = self._look(f"SELECT count(*), coalesce(sum(n), 0) FROM {TABLE}")
+        sums = f"count(*), coalesce(sum({self._sum}), 0)"
+        batch, rows = self._look(f"SELECT {sums} FROM {self._table}")
         if rows:
-            (sums,) = rows
-            assert self._seen.setdefault(batch, sums) == sums, f"batch {batch} changed"
+            (now,) = rows
+            known = self._seen.setdefault(batch, now)
+            assert known == now, f"{self._case}: batch {batch} changed"
 
     def check(self, plan: Plan) -> int:
-        batch, rows = self._look(f'SELECT "user", n FROM {TABLE}')
-        assert sorted(rows) == plan.result(batch), f"table: not what it is after batch {batch}"
-        for seen, (count, total) in self._seen.items():
-            wanted = plan.result(seen)
-            assert (count, total) == (len(wanted), sum(n for _, n in wanted)), f"batch {seen}"
+        batch, rows = self._look(f"SELECT {self._columns} FROM {self._table}")
+        what = f"{self._case}: not what it is after batch"
+        assert sorted(rows) == self._wanted(plan, batch), f"{what} {batch}"
+        for seen, sums in self._seen.items():
+            wanted = self._wanted(plan, seen)
+            assert sums == (len(wanted), sum(row[-1] for row in wanted)), f"{what} {seen}"
         done = len(self._seen)
         self._seen.clear()
         return done
 
+    def _wanted(self, plan: Plan, batch: int) -> Rows:
+        return [row for row in plan.result(batch) if self._holds(row)]
 
-def sqlite_asked(places: Places) -> Callable[[str], list[Rows]]:
-    def ask(statement: str) -> list[Rows]:
+
+def sqlite_asked(places: Places) -> Ask:
+    def ask(case: str, table: str, statement: str) -> list[Rows]:
         path = Path(places.folder, "sqlite.db")
         if not path.exists():
             return []
         with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as database:
             database.execute("BEGIN")
             if not database.execute(
-                "SELECT 1 FROM sqlite_master WHERE name = ?", (TABLE,)
+                "SELECT 1 FROM sqlite_master WHERE name = ?", (table,)
             ).fetchone():
                 return []
-            marks = database.execute("SELECT batch FROM penstock_commits").fetchall()
+            marks = database.execute(f"{MARKS} = ?", (case,)).fetchall()
             return [marks, database.execute(statement).fetchall()]
 
     return ask
 
 
-def postgres_asked(places: Places) -> Callable[[str], list[Rows]]:
-    def ask(statement: str) -> list[Rows]:
+def postgres_asked(places: Places) -> Ask:
+    def ask(case: str, table: str, statement: str) -> list[Rows]:
         with psycopg.connect(places.postgres, connect_timeout=5) as database:
             database.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             if not database.execute(
-                "SELECT 1 FROM pg_tables WHERE tablename = %s", (TABLE,)
+                "SELECT 1 FROM pg_tables WHERE tablename = %s", (table,)
             ).fetchone():
                 return []
-            marks = database.execute("SELECT batch FROM penstock_commits").fetchall()
+            marks = database.execute(f"{MARKS} = %s", (case,)).fetchall()
             rows = database.execute(statement).fetchall()  # type: ignore[arg-type, unused-ignore]
             return [marks, [tuple(map(_plain, row)) for row in rows]]
 
@@ -284,12 +304,24 @@ class Webhook:
         return seen
 
 
+def tables(database: str, ask: Ask) -> dict[str, Sight]:
+    """The tables of a database: rows as they are, totals, and totals that were not taken away."""
+    sums = '"user", "rows", total'
+    return {
+        database: Table(ask, database, TABLE, '"user", n'),
+        f"{database}-upsert": Table(ask, f"{database}-upsert", "upsert", sums),
+        f"{database}-changes": Table(
+            ask, f"{database}-changes", "changes", sums, lambda row: row[1] % TAKEN_EVERY != 0
+        ),
+    }
+
+
 def sights(places: Places, taken: list[tuple[dict[str, str], bytes]]) -> dict[str, Sight]:
     """By the names of the cases."""
     folder = places.folder
     found: dict[str, Sight] = {
         "topic": Topic(places),
-        "sqlite": Table(sqlite_asked(places)),
+        **tables("sqlite", sqlite_asked(places)),
         "delta": Delta(f"{folder}/delta"),
         "delta-totals": Delta(f"{folder}/delta-totals"),
         "parquet": Parquet(f"{folder}/parquet"),
@@ -298,7 +330,7 @@ def sights(places: Places, taken: list[tuple[dict[str, str], bytes]]) -> dict[st
     }
     if places.postgres:
         found |= {
-            "postgres": Table(postgres_asked(places)),
+            **tables("postgres", postgres_asked(places)),
             "view-postgres": View(places.postgres, "view_postgres"),
         }
     return found

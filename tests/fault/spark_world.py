@@ -17,18 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from tests.fault.spark_cases import PARTITIONS, QUERIES, SOURCE, TARGET, Places, cases
+from tests.fault.spark_cases import PARTITIONS, QUERIES, SOURCE, STEPS, TARGET, Places, cases
 from tests.fault.spark_queries import Order
 from tests.fault.spark_results import Input, Plan
 from tests.fault.spark_sights import Table, View, Webhook, sights
+from tests.fault.spark_sums import NAME
 from tests.spark.sink_targets import LOST, TAKEN, Receiver
 from tests.support.serving import Serving, steady_port
 from tools.postgres import PostgresServer
 
 from penstock.client.topics import create_topic
 from penstock.errors import PenstockError
+from penstock.spark.state.versions import name_of
 
 ROOT = Path(__file__).parents[2]
+STATES = "state-of-penstock"
 CRASH = -signal.SIGKILL
 # A task that fails fails its batch, or is tried again.
 MASTERS = ("local[2]", "local[2,4]")
@@ -186,11 +189,7 @@ class World:
     def damage(self, queries: Sequence[str]) -> None:
         """The newest files of checkpoints, as a power failure leaves them."""
         for query in queries:
-            for folder in ("offsets", "commits"):
-                newest = self.plans[query].newest(folder)
-                if newest < 0:
-                    continue
-                path = Path(self.places.checkpoint(query), folder, str(newest))
+            for path in self._newest_files(query):
                 match self.chance.randrange(6):
                     case 0:
                         path.unlink()
@@ -200,7 +199,18 @@ class World:
                         path.write_bytes(path.read_bytes()[:-5])
                     case _:
                         continue
-                self.kills[f"damaged {folder}"] += 1
+                folder = path.parent.name.partition("-")[0]  # of buckets there are several
+                self.kills[f"damaged {path.name if path.name == 'metadata' else folder}"] += 1
+
+    def _newest_files(self, query: str) -> list[Path]:
+        """Those that the next start reads first, and states of a batch that is not committed."""
+        checkpoint, plan = Path(self.places.checkpoint(query)), self.plans[query]
+        planned, done = plan.newest("offsets"), plan.newest("commits")
+        files = ["metadata", f"offsets/{planned}", f"commits/{done}"]
+        found = [checkpoint / file for file in files if (checkpoint / file).exists()]
+        if planned > done:
+            found += (checkpoint / STATES / NAME).glob(f"*/{name_of(planned)}")
+        return found
 
     # -- who can be killed while a driver runs
 
@@ -211,7 +221,7 @@ class World:
     def kill_workers(self, driver: int) -> None:
         """In each query a worker with rows in its hands, and any two others."""
         for query in self.plans:
-            self.places.flag(query).touch()
+            self.places.flag(query, self.chance.choice(STEPS[query])).touch()
         workers = [pid for pid in session_of(driver) if b"pyspark.daemon" in command(pid)]
         for pid in self.chance.sample(workers, min(2, len(workers))):
             with contextlib.suppress(ProcessLookupError):
