@@ -163,6 +163,9 @@ OFFSETS_RETENTION_MINUTES = 7 * 24 * 60
 # Kafka's transaction.max.timeout.ms and transactional.id.expiration.ms.
 TRANSACTION_TIMEOUT_MS_MAX = 15 * 60 * 1000
 TRANSACTION_ID_EXPIRY_MS = 7 * 24 * 3600 * 1000
+# How much of what was committed a power failure may take back. A sync for each commit was half of the
+# time that a commit took: some of it waiting, some of it the work of the disk's driver.
+OFFSETS_SYNC_SECONDS = 1.0
 # Kafka's offsets.retention.check.interval.ms.
 OFFSETS_CHECK_SECONDS = 600.0
 

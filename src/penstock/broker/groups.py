@@ -379,13 +379,17 @@ class Groups:
             group.check_fetch(member_id, epoch)
 
     def commit(self, name: str, offsets: Offsets, done: Done) -> None:
-        """Keep offsets, after check_commit; done is called when they are durable, or with why not.
+        """Keep offsets, after check_commit; done is called when they are written, or with why not.
 
         Raises:
             DiskFullError: nothing was done.
         """
         group = self._groups.get(name) or self._make(name)
         self._offsets.put(name, group.protocol_type, offsets, done)
+
+    def sync_offsets(self) -> None:
+        """Have commits synced that are only written. Called every second."""
+        self._offsets.sync()
 
     def kind(self, name: str) -> str:
         """The type of a group; empty for one that does not exist."""

@@ -1,7 +1,10 @@
-"""Committed offsets: what groups have committed, durable before it is answered or shown.
+"""Committed offsets: what groups have committed, written before it is answered or shown.
 
-Changes go to the journal (log/offsets.py) and are applied here when their commit round is over, in
-the order they were asked for: what can be fetched would survive a power failure.
+Changes go to the journal (log/offsets.py) in the order they were asked for, which is the order in which
+they are applied here. A commit is answered when it would survive the death of this process, and synced
+within a second: a power failure can take back the last ones, and what they stood for is delivered again,
+as it is when a consumer dies before it commits. Everything else is answered and applied when its commit
+round is over, and so are the offsets of a transaction, which is about delivering nothing again.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from uuid import UUID
 
-from penstock.broker.journaling import Done, write
+from penstock.broker.journaling import Done, Write, write, write_ahead
 from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.limits import OFFSETS_RETENTION_MINUTES
@@ -65,17 +68,22 @@ class CommittedOffsets:
         return self._groups.get(group, {})
 
     def put(self, group: str, kind: str, offsets: Offsets, done: Done) -> None:
-        """Commit; done is called with what went wrong, or None once it is durable.
+        """Commit; done is called with what went wrong, or None once it is written.
 
         Raises:
             DiskFullError: nothing was done.
         """
         self._space.check(100 * len(offsets))
         change = journal_of.committed(group, kind, offsets)
-        self._write(change, partial(self.take, group, offsets), done)
+        self._write(change, partial(self.take, group, offsets), done, write_ahead)
+
+    def sync(self) -> None:
+        """Make commits survive a power failure too. Called every second."""
+        if self._journal.is_ahead:
+            self._commit.journal_changed(self._journal)
 
     def take(self, group: str, offsets: Offsets) -> None:
-        """Show offsets that are durable."""
+        """Show offsets that are written."""
         self._groups.setdefault(group, {}).update(offsets)
 
     def remove(self, group: str, partitions: Collection[PartitionId], done: Done) -> None:
@@ -124,10 +132,12 @@ class CommittedOffsets:
         if old:
             self.remove(group, old, lambda _: None)
 
-    def _write(self, change: Change, apply: Callable[[], object], done: Done) -> None:
+    def _write(
+        self, change: Change, apply: Callable[[], object], done: Done, how: Write = write
+    ) -> None:
         def settled(error: StorageError | None) -> None:
             if error is None:
                 apply()
             done(error)
 
-        write(self._journal, self._commit, change, "commit offsets", settled)
+        how(self._journal, self._commit, change, "commit offsets", settled)

@@ -5,7 +5,10 @@ An entry is one or more lines of JSON, each of which changes what the lines befo
 The loop queues changes (`queue`) and asks for a commit round. As for a partition, the loop writes what
 is queued when the round begins (`begin_round`), the round syncs it with everything else, and then it
 counts (`finish_round`). When the journal has grown so much that it must be rewritten, the commit thread
-does all of that (`write`), so that it costs the loop nothing; what is known here is its own meanwhile.
+does all of that, so that it costs the loop nothing; what is known here is its own meanwhile.
+
+A change for whose sync nobody waits can be written at once (`write_ahead`): it survives the death of
+this process from then on, and a power failure after the next round, which its owner asks for in time.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,11 @@ class ChangeJournal(ABC):
     def __init__(self, files: Files, path: Path) -> None:
         self._queue: list[Change] = []
         self._written: list[Change] = []
+        self._is_with_thread = False
+        self.is_ahead = False
+        """Whether something was written that no round has begun to sync."""
+        self.awaited = 0
+        """Changes whose writers have not heard yet what became of them."""
         self._name = path.stem
         self._journal = Journal(files, path)
         self._live_bytes = 0
@@ -70,6 +78,19 @@ class ChangeJournal(ABC):
         """Have a change written by the next commit round, which the caller asks for."""
         self._queue.append(change)
 
+    def write_ahead(self, change: Change) -> bool:
+        """Write a change now, if it overtakes none; otherwise it has to be queued. Synced later.
+
+        Raises:
+            OSError: it was not written.
+        """
+        if self.awaited or self._queue or self._written or self._is_with_thread:
+            return False
+        self._journal.append(change.line())
+        self._follow(change)
+        self.is_ahead = True
+        return True
+
     @property
     def must_be_rewritten(self) -> bool:
         """Whether most of it no longer counts."""
@@ -84,15 +105,15 @@ class ChangeJournal(ABC):
         may find room again.
         """
         changes, self._queue = self._queue, []
-        if not changes:
-            return None
-        try:
-            self._journal.append(b"\n".join([change.line() for change in changes]))
-        except OSError as error:
-            _log.error("%d changes of %s not written: %s", len(changes), self._name, error)
-            return None
-        self._written = changes
-        return self._journal.file
+        must_be_synced, self.is_ahead = self.is_ahead, False
+        if changes:
+            try:
+                self._journal.append(b"\n".join([change.line() for change in changes]))
+                self._written = changes
+                must_be_synced = True
+            except OSError as error:
+                _log.error("%d changes of %s not written: %s", len(changes), self._name, error)
+        return self._journal.file if must_be_synced else None
 
     def finish_round(self, *, synced: bool) -> None:
         """What was written counts, or never will."""
@@ -108,16 +129,20 @@ class ChangeJournal(ABC):
 
     # -- a round, by the commit thread
 
-    def write(self) -> None:
-        """Write and sync all that is queued, then rewrite the journal.
+    def hand_over(self) -> Callable[[], None]:
+        """What the thread shall do: write and sync all that is queued, then rewrite the journal.
 
-        Raises:
-            OSError: the sync failed, which is final.
+        It raises OSError if the sync failed, which is final.
         """
+        self._is_with_thread = True
+        return self._write
+
+    def _write(self) -> None:
         if self.begin_round() is not None:
             self._journal.sync()
             self.finish_round(synced=True)
         self._rewrite()
+        self._is_with_thread = False
 
     def _rewrite(self) -> None:
         """Replace a journal that has grown by what still counts."""

@@ -62,8 +62,8 @@ class Journaled(Protocol):
         """What became of it."""
         ...
 
-    def write(self) -> None:
-        """Do all of it on the thread."""
+    def hand_over(self) -> Callable[[], None]:
+        """All of it, for the thread."""
         ...
 
     def refuse(self) -> None:
@@ -200,7 +200,7 @@ class GroupCommit:
     def _begin_journals(self, files: list[File]) -> None:
         for journal in self._changed_journals:
             if journal.must_be_rewritten:
-                self._metadata.append(journal.write)
+                self._metadata.append(journal.hand_over())
                 continue
             file = journal.begin_round()
             if file is not None:

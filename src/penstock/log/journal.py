@@ -1,9 +1,13 @@
 """An append-only file of small entries, for metadata: the catalog, the durable ends.
 
-    8 bytes magic "PENJRNL1", then entries: uint32 length, uint32 CRC-32C of the payload, payload
+    8 bytes magic "PENJRNL1", then entries: uint32 length, uint32 CRC-32C of the payload, payload,
+    then zeros, for the next entries
 
 Appending does not sync: the caller decides when. Reading stops at the first entry that is not whole;
-what stands from there on is put aside by the caller, never deleted.
+what stands from there on, if it is not zeros only, is put aside by the caller, never deleted.
+
+A sync of bytes that a file had before takes two thirds of one that makes it longer, because the file
+system has its own records to write for that. So an entry that is beyond the end brings zeros with it.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from struct import Struct
 from crc32c import crc32c
 
 from penstock.files import File, Files, read_whole, write_atomically
+from penstock.limits import KIB
 
 _MAGIC = b"PENJRNL1"
 _FRAME = Struct(">II")
+_AHEAD = bytes(16 * KIB)
 # What reading JSON, and taking it apart, can raise when another version or a broken disk wrote it.
 NOT_UNDERSTOOD = (
     ValueError,
@@ -39,6 +45,7 @@ class Journal:
             write_atomically(files, path, _MAGIC)
         self.entries, self._end, self.torn = _read(read_whole(files, path))
         self._file = files.open(path)
+        self._length = self._end  # of the file; zeros that a run before left are not looked for
 
     @property
     def size(self) -> int:
@@ -62,8 +69,14 @@ class Journal:
         """Write an entry; it survives a power failure after the next sync."""
         assert payload
         frame = _frame(payload)
-        self._file.pwrite([frame], self._end)
-        self._end += len(frame)
+        end = self._end + len(frame)
+        if end <= self._length or len(frame) > len(_AHEAD):
+            self._file.pwrite([frame], self._end)
+            self._length = max(self._length, end)
+        else:
+            self._file.pwrite([frame, _AHEAD], self._end)
+            self._length = end + len(_AHEAD)
+        self._end = end
 
     def sync(self) -> None:
         """Make every entry survive a power failure."""
@@ -74,7 +87,7 @@ class Journal:
         data = _MAGIC + b"".join(map(_frame, payloads))
         write_atomically(self._files, self._path, data)
         self._file = self._files.open(self._path)
-        self._end = len(data)
+        self._end = self._length = len(data)
 
 
 def _frame(payload: bytes) -> bytes:
@@ -89,9 +102,10 @@ def _read(data: bytes) -> tuple[list[bytes], int, bytes]:
     while position + _FRAME.size <= len(data):
         length, checksum = _FRAME.unpack_from(data, position)
         payload = data[position + _FRAME.size : position + _FRAME.size + length]
-        # A stretch of zeros, which a crash can leave, would pass as empty entries: there are none.
+        # Zeros would pass as empty entries: there are none.
         if length == 0 or len(payload) != length or crc32c(payload) != checksum:
             break
         entries.append(payload)
         position += _FRAME.size + length
-    return entries, position, data[position:]
+    rest = data[position:]
+    return entries, position, rest if rest.strip(b"\0") else b""

@@ -100,8 +100,7 @@ class TestCommit:
         topic = exchange.topic("orders", 2)
         request = commit_request(topic, {0: 7, 1: 8})
         slot = exchange.begin(request, version)
-        assert slot.data is None, "answered before it was durable"
-        exchange.drain()
+        assert slot.data is not None, "a commit waits for no disk"
         (result,) = answer(request, version, slot).topics
         if version >= BY_ID:
             assert result.topic_id == topic.entry.id

@@ -34,7 +34,7 @@ def offsets(number: int, partitions: int = 1, metadata: str = "") -> Offsets:
 def play(journal: OffsetsJournal) -> None:
     """A commit round, as commit.py makes it."""
     if journal.must_be_rewritten:
-        journal.write()
+        journal.hand_over()()
     elif journal.begin_round() is not None:
         journal.finish_round(synced=True)
 
