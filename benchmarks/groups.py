@@ -1,7 +1,7 @@
 """Groups, committed offsets and transactions beside a real Kafka, taking turns in the same run.
 
-Penstock runs with its defaults: what it answers is on disk. Kafka runs with its defaults, which sync
-nothing. One setting is measured both ways: Kafka gathers the first members of a classic group for 3 s
+Penstock runs with its defaults: what it answers is on disk, but for commits that go on from others, which
+are synced every second. Kafka runs with its defaults, which sync nothing. One setting is measured both ways: Kafka gathers the first members of a classic group for 3 s
 (group.initial.rebalance.delay.ms), which is what its users get, and with 0 it does as Penstock always
 does, which is the fairer comparison; all other measures are beside a Kafka with 0.
 

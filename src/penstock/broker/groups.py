@@ -379,7 +379,7 @@ class Groups:
             group.check_fetch(member_id, epoch)
 
     def commit(self, name: str, offsets: Offsets, done: Done) -> None:
-        """Keep offsets, after check_commit; done is called when they are written, or with why not.
+        """Keep offsets, after check_commit; done is called when they are certain, or with why not.
 
         Raises:
             DiskFullError: nothing was done.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from penstock.errors import StorageError
@@ -10,6 +11,7 @@ from penstock.log.commit import GroupCommit
 
 Done = Callable[[StorageError | None], None]
 Write = Callable[[ChangeJournal, GroupCommit, Change, str, Done], None]
+_log = logging.getLogger(__name__)
 _REMEDY = "see the broker's log, and try again"
 
 
@@ -45,7 +47,8 @@ def write_ahead(
     try:
         is_written = journal.write_ahead(change)
     except OSError as error:
-        return done(StorageError(operation, f"it was not written: {error}", _REMEDY))
+        _log.error("cannot %s: %s", operation, error)
+        return done(StorageError(operation, "it was not written", _REMEDY))
     if not is_written:
         return write(journal, commit, change, operation, done)
     return done(None)

@@ -1,10 +1,12 @@
 """Committed offsets: what groups have committed, written before it is answered or shown.
 
 Changes go to the journal (log/offsets.py) in the order they were asked for, which is the order in which
-they are applied here. A commit is answered when it would survive the death of this process, and synced
-within a second: a power failure can take back the last ones, and what they stood for is delivered again,
-as it is when a consumer dies before it commits. Everything else is answered and applied when its commit
-round is over, and so are the offsets of a transaction, which is about delivering nothing again.
+they are applied here. A commit that goes on from another one is answered when it would survive the death
+of this process, and synced within a second: a power failure can take it back, and what was read since
+the one before is delivered again, as it is when a consumer dies before it commits. Everything else is
+answered and applied when its commit round is over: a first commit, without which a consumer may begin at
+the end; one that goes back, because what it asks for would not be delivered; the offsets of a
+transaction, which is about delivering nothing again.
 """
 
 from __future__ import annotations
@@ -68,14 +70,26 @@ class CommittedOffsets:
         return self._groups.get(group, {})
 
     def put(self, group: str, kind: str, offsets: Offsets, done: Done) -> None:
-        """Commit; done is called with what went wrong, or None once it is written.
+        """Commit; done is called with what went wrong, or None once it is certain (see the module).
 
         Raises:
             DiskFullError: nothing was done.
         """
         self._space.check(100 * len(offsets))
         change = journal_of.committed(group, kind, offsets)
-        self._write(change, partial(self.take, group, offsets), done, write_ahead)
+        how = write_ahead if self._goes_on(group, offsets) else write
+        self._write(change, partial(self.take, group, offsets), done, how)
+
+    def _goes_on(self, group: str, offsets: Offsets) -> bool:
+        """Whether everything that would be delivered again without these offsets was read before."""
+        before = self._groups.get(group)
+        if before is None:
+            return False
+        for partition, wanted in offsets.items():
+            reached = before.get(partition)
+            if reached is None or wanted.offset < reached.offset:
+                return False
+        return True
 
     def sync(self) -> None:
         """Make commits survive a power failure too. Called every second."""

@@ -1,4 +1,4 @@
-"""OffsetCommit (8), answered when what it commits would survive the death of the broker.
+"""OffsetCommit (8), answered when what it commits is certain (broker/offsets.py).
 
 By hand, because consumers that commit what they have done send one for every few records.
 """
@@ -31,7 +31,7 @@ _Results = list[tuple[TopicKey, list[tuple[int, Outcome]]]]
 
 
 def handle(call: Call) -> None:
-    """Keep offsets; answered when they are written."""
+    """Keep offsets; answered when they are certain."""
     request = parse_offset_commit(call.frame, call.version, call.body_start)
     offsets: Offsets = {}
     results: _Results = [

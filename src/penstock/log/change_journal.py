@@ -18,6 +18,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,16 @@ class ChangeJournal(ABC):
     # -- a round, by the loop
 
     def begin_round(self) -> File | None:
-        """Write all that is queued; what is to be synced, None if nothing was written.
+        """Write all that is queued; what is to be synced, None if there is nothing.
 
         Changes that could not be written are dropped and stay marked as not durable: the next ones
         may find room again.
         """
         changes, self._queue = self._queue, []
+        return self._journal.file if self._must_be_synced_with(changes) else None
+
+    def _must_be_synced_with(self, changes: list[Change]) -> bool:
+        """Write changes; whether these, or any before them, were written and not synced."""
         must_be_synced, self.is_ahead = self.is_ahead, False
         if changes:
             try:
@@ -113,7 +118,7 @@ class ChangeJournal(ABC):
                 must_be_synced = True
             except OSError as error:
                 _log.error("%d changes of %s not written: %s", len(changes), self._name, error)
-        return self._journal.file if must_be_synced else None
+        return must_be_synced
 
     def finish_round(self, *, synced: bool) -> None:
         """What was written counts, or never will."""
@@ -130,15 +135,16 @@ class ChangeJournal(ABC):
     # -- a round, by the commit thread
 
     def hand_over(self) -> Callable[[], None]:
-        """What the thread shall do: write and sync all that is queued, then rewrite the journal.
+        """What the thread shall do: write and sync what is queued now, then rewrite the journal.
 
         It raises OSError if the sync failed, which is final.
         """
         self._is_with_thread = True
-        return self._write
+        changes, self._queue = self._queue, []
+        return partial(self._write, changes)
 
-    def _write(self) -> None:
-        if self.begin_round() is not None:
+    def _write(self, changes: list[Change]) -> None:
+        if self._must_be_synced_with(changes):
             self._journal.sync()
             self.finish_round(synced=True)
         self._rewrite()

@@ -133,7 +133,7 @@ class GroupCommit:
         self._request()
 
     def journal_changed(self, journal: Journaled) -> None:
-        """A journal has something queued."""
+        """A journal has something queued, or written and not synced."""
         self._changed_journals[journal] = None
         self._request()
 

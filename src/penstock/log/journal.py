@@ -7,12 +7,13 @@ Appending does not sync: the caller decides when. Reading stops at the first ent
 what stands from there on, if it is not zeros only, is put aside by the caller, never deleted.
 
 A sync of bytes that a file had before takes two thirds of one that makes it longer, because the file
-system has its own records to write for that. So an entry that is beyond the end brings zeros with it.
+system has its own records to write for that. So an entry that makes it longer is followed by zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 
@@ -69,14 +70,19 @@ class Journal:
         """Write an entry; it survives a power failure after the next sync."""
         assert payload
         frame = _frame(payload)
-        end = self._end + len(frame)
-        if end <= self._length or len(frame) > len(_AHEAD):
-            self._file.pwrite([frame], self._end)
-            self._length = max(self._length, end)
-        else:
-            self._file.pwrite([frame, _AHEAD], self._end)
-            self._length = end + len(_AHEAD)
-        self._end = end
+        self._file.pwrite([frame], self._end)
+        self._end += len(frame)
+        if self._length < self._end:
+            self._length = self._end
+            if len(frame) <= len(_AHEAD):
+                self._make_room()
+
+    def _make_room(self) -> None:
+        # Not in one write with the entry: a disk that has room for one of them only must not end with an
+        # entry that is there and was refused.
+        with suppress(OSError):
+            self._file.pwrite([_AHEAD], self._end)
+            self._length = self._end + len(_AHEAD)
 
     def sync(self) -> None:
         """Make every entry survive a power failure."""

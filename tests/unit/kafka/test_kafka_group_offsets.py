@@ -100,7 +100,8 @@ class TestCommit:
         topic = exchange.topic("orders", 2)
         request = commit_request(topic, {0: 7, 1: 8})
         slot = exchange.begin(request, version)
-        assert slot.data is not None, "a commit waits for no disk"
+        assert slot.data is None, "answered before it was durable"
+        exchange.drain()
         (result,) = answer(request, version, slot).topics
         if version >= BY_ID:
             assert result.topic_id == topic.entry.id
@@ -108,6 +109,19 @@ class TestCommit:
             assert result.name == "orders"
         assert [(p.partition_index, p.error_code) for p in result.partitions] == [(0, 0), (1, 0)]
         assert position(exchange, topic, 1) == 8
+
+    def test_only_one_that_moves_on_is_answered_before_it_is_durable(
+        self, exchange: Exchange
+    ) -> None:
+        topic = exchange.topic("orders", 2)
+        version = versions(COMMIT)[-1]
+        commit(exchange, topic, {0: 5, 1: 5})
+        for offsets, at_once in (({0: 6, 1: 5}, True), ({1: 4}, False), ({0: 7, 1: 4}, True)):
+            slot = exchange.begin(commit_request(topic, offsets), version)
+            assert (slot.data is not None) == at_once, offsets
+            exchange.drain()
+            assert slot.data is not None
+        assert [position(exchange, topic, number) for number in (0, 1)] == [7, 4]
 
     @pytest.mark.parametrize("version", versions(COMMIT))
     def test_by_a_member(self, exchange: Exchange, version: int) -> None:

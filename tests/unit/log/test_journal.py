@@ -8,6 +8,7 @@ import pytest
 
 from penstock.log.journal import Journal
 from penstock.memory_files import MemoryFiles
+from penstock.testing.faulty import FaultyFiles
 
 PATH = Path("/data/some.journal")
 
@@ -48,3 +49,23 @@ def test_what_follows_the_zeros_is_damage(files: MemoryFiles) -> None:
     again = Journal(files, PATH)
     assert again.entries == [b"first"]
     assert b"x" in again.torn
+
+
+def test_an_entry_that_a_full_disk_refused_is_not_there() -> None:
+    """Nor is one refused because there is no room for those after it."""
+    room = 0
+    refused: list[bool] = []
+    while not refused or refused[-1]:
+        files = FaultyFiles(capacity=None)
+        files.make_folder(PATH.parent)
+        journal = Journal(files, PATH)
+        files.capacity = journal.size + room
+        try:
+            journal.append(b"entry")
+        except OSError:
+            refused.append(True)
+        else:
+            refused.append(False)
+        assert Journal(files, PATH).entries == ([] if refused[-1] else [b"entry"])
+        room += 1
+    assert len(refused) == len(b"entry") + 9, "refused although there was room"
