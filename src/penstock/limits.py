@@ -106,6 +106,8 @@ TOPIC_KEYS_KEPT = 10_000
 PARTITIONS_PER_TOPIC_MAX = 10_000
 PRODUCER_BATCHES_KEPT = 5  # what an idempotent client may have in flight
 PRODUCERS_PER_PARTITION_MAX = 100_000
+# No broker gives out as many: an id beyond was made up by a client, and is not counted on from.
+PRODUCER_IDS_MAX = 2**62
 
 # -- quotas
 

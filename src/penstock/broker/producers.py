@@ -22,7 +22,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.broker.errors import OutOfOrderSequenceError, ProducerFencedError
-from penstock.limits import PRODUCER_BATCHES_KEPT, PRODUCERS_PER_PARTITION_MAX
+from penstock.limits import (
+    PRODUCER_BATCHES_KEPT,
+    PRODUCER_IDS_MAX,
+    PRODUCERS_PER_PARTITION_MAX,
+)
 from penstock.record.batch import NO_PRODUCER, TRANSACTIONAL_FLAG, BatchHeader
 
 _VERSION = 2
@@ -90,8 +94,8 @@ class ProducerTable:
 
     @property
     def newest_id(self) -> int:
-        """The largest producer id that is known here; -1 if there is none."""
-        return max(self._producers, default=NO_PRODUCER)
+        """The largest producer id known here that a broker gave out; -1 if there is none."""
+        return max((n for n in self._producers if n < PRODUCER_IDS_MAX), default=NO_PRODUCER)
 
     def states(self) -> list[ProducerState]:
         """All producers, the least recently active first."""

@@ -25,7 +25,12 @@ from uuid import UUID
 from crc32c import crc32c
 
 from penstock.files import Files, read_whole, write_all_atomically
-from penstock.limits import MIB, PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from penstock.limits import (
+    MIB,
+    PARTITIONS_PER_TOPIC_MAX,
+    PRODUCER_IDS_MAX,
+    TOPIC_NAME_CHARS_MAX,
+)
 from penstock.log.journal import NOT_UNDERSTOOD, Journal
 
 IDENTITY_FILE = "topic.json"
@@ -131,6 +136,11 @@ class Catalog:
         self.topics.pop(topic_id, None)
         self.deleted.add(topic_id)
 
+    def _skip_producer_ids(self, below: int) -> None:
+        if below > PRODUCER_IDS_MAX:
+            raise ValueError("more producer ids than there are")
+        self.next_producer_id = max(self.next_producer_id, below)
+
     def reserve_producer_ids(self, below: int) -> None:
         """Note that ids up to below may be in use."""
         self._append(_json({"producer_ids": below}))
@@ -188,7 +198,7 @@ class Catalog:
                 self.topics.pop(topic_id, None)
                 self.deleted.add(topic_id)
             elif "producer_ids" in fields:
-                self.next_producer_id = max(self.next_producer_id, int(fields["producer_ids"]))
+                self._skip_producer_ids(int(fields["producer_ids"]))
             elif "quota" in fields:
                 client_id = None if fields["quota"] is None else str(fields["quota"])
                 rates = {str(kind): float(rate) for kind, rate in fields["rates"].items()}
