@@ -1,9 +1,10 @@
 """Groups, committed offsets and transactions beside a real Kafka, taking turns in the same run.
 
-Penstock runs with its defaults: what it answers is on disk, but for commits that go on from others, which
-are synced every second. Kafka runs with its defaults, which sync nothing. One setting is measured both ways: Kafka gathers the first members of a classic group for 3 s
-(group.initial.rebalance.delay.ms), which is what its users get, and with 0 it does as Penstock always
-does, which is the fairer comparison; all other measures are beside a Kafka with 0.
+Penstock runs with its defaults: what it answers is on disk, but for commits that move on from others,
+which are synced every second. Kafka runs with its defaults, which sync nothing. One setting is measured
+both ways: Kafka gathers the first members of a classic group for 3 s (group.initial.rebalance.delay.ms),
+which is what its users get, and with 0 it does as Penstock always does, which is the fairer comparison;
+all other measures are beside a Kafka with 0.
 
 Every client is librdkafka. Members of classic groups send a heartbeat every 100 ms, because that is when
 they hear of a rebalance, and with the client's default of 3 s the brokers would not show. Members of
