@@ -11,7 +11,7 @@ they hear of a rebalance, and with the client's default of 3 s the brokers would
 KIP-848 groups send them as often as the broker tells them to.
 
 Each number is the median of the rounds; the last lines hold the ratios of Penstock to Kafka against
-their bars, and the exit status is 1 if one is short. It takes about 8 minutes.
+their bars, and the exit status is 1 if one is short. It takes about 9 minutes.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ from tools.postgres import PostgresServer
 
 from penstock.client.topics import create_topic
 from penstock.errors import PenstockError
+from penstock.spark.state.places import operator_place
 from penstock.spark.state.versions import name_of
 
 ROOT = Path(__file__).parents[2]
-STATES = "state-of-penstock"
 CRASH = -signal.SIGKILL
 # A task that fails fails its batch, or is tried again.
 MASTERS = ("local[2]", "local[2,4]")
@@ -209,7 +209,7 @@ class World:
         files = ["metadata", f"offsets/{planned}", f"commits/{done}"]
         found = [checkpoint / file for file in files if (checkpoint / file).exists()]
         if planned > done:
-            found += (checkpoint / STATES / NAME).glob(f"*/{name_of(planned)}")
+            found += Path(operator_place(str(checkpoint), NAME).url).glob(f"*/{name_of(planned)}")
         return found
 
     # -- who can be killed while a driver runs
