@@ -51,6 +51,10 @@ SWITCH_SECONDS = 50e-6
 # One answer to one fetch. Kafka allows 55 MB because it sends from the page cache; here an answer is
 # memory until the client has taken it.
 FETCH_RESPONSE_BYTES_MAX = 16 * MIB
+# An answer to a client on this machine takes in no further partition once it holds this much: there is
+# no way to the client whose length would have to be made up for, and what fits its processor's cache is
+# taken faster. From six partitions librdkafka takes 4.6 instead of 3.0 million records a second.
+FETCH_BYTES_ENOUGH_HERE = 512 * KIB
 # Kafka's max.incremental.fetch.session.cache.slots.
 FETCH_SESSIONS_MAX = 1_000
 # Fetches that wait longer are answered empty, whatever they asked for.
@@ -66,6 +70,11 @@ CHECKPOINT_BATCHES = 50_000
 # 0.94 ms; 1,000 files: 10 against 140 ms). It also writes what other programs have left dirty on the
 # same file system, so that one or two files are synced by themselves.
 SYNC_ONE_BY_ONE_MAX = 2
+# A commit round that has as much to sync starts at once; one with less looks whether more is arriving.
+# Of 64 requests in flight a round then takes 58 instead of 27: a tenth more requests a second, and a
+# sixth less work. 128 requests are handled in under 2 ms, and to write 64 KiB costs more than to sync.
+ROUND_WAITING_ENOUGH = 128
+ROUND_BYTES_ENOUGH = 64 * KIB
 # How stale the journal of durable ends may be on disk. It only tells a torn tail from damage, so it
 # need not cost every commit round a second fdatasync (0.09 ms of 0.25). At ten times a second it was
 # one record in a hundred at 1,000 records/s: the 99th percentile of the latency.

@@ -66,6 +66,12 @@ class Log:
                 job, done = self._jobs.pop(0)
                 done(job())
 
+    def look(self) -> bool:
+        """One turn of the loop; whether a round runs after it."""
+        for call in [self._turns.pop(0) for _ in self._turns[:]]:
+            call()
+        return bool(self._jobs)
+
     def commit_until(self, answers: Sized) -> None:
         """Run rounds only until there is an answer."""
         while not answers:

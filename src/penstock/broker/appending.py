@@ -108,7 +108,7 @@ class Appender:
         except OSError as error:
             raise self._write_failed(partition, error) from error
         if partition.needs_round:
-            self._commit.appended(partition)
+            self._commit.appended(partition, len(data))
         return Appended(base_offset, append_time)
 
     def append_marker(
@@ -125,7 +125,7 @@ class Appender:
         except OSError as error:
             raise self._write_failed(partition, error) from error
         if partition.needs_round:
-            self._commit.appended(partition)
+            self._commit.appended(partition, len(data))
 
     @staticmethod
     def producers(partition: Partition) -> ProducerTable:

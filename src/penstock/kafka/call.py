@@ -112,6 +112,11 @@ class Peer:
     closing: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False)
     """Called when the client has gone; by what they are about, so that there are not too many."""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the client runs on this machine: both ends have one address."""
+        return self.remote.rpartition(":")[0] == self.local_host
+
 
 class Call:
     """A request and its answer."""

@@ -9,6 +9,7 @@ from penstock.wire.requests cimport (
 )
 from penstock.wire.writer cimport Writer
 
+cdef long long FETCH_BYTES_ENOUGH_HERE
 cdef long long FETCH_RESPONSE_BYTES_MAX
 cdef long long FETCH_FLEXIBLE_FROM
 cdef long long NO_SESSION
@@ -54,8 +55,8 @@ cdef class Fetch:
     cdef _stop_waiting(self)
     cdef list _read_all(self)
     @cython.locals(
-        room=cython.longlong, taken=cython.longlong, limit=cython.longlong, item=Found,
-        wanted=FetchPartition,
+        room=cython.longlong, enough=cython.longlong, taken=cython.longlong,
+        limit=cython.longlong, item=Found, wanted=FetchPartition,
     )
     cdef list _read(self)
     @cython.locals(partition=Partition, end=cython.longlong)

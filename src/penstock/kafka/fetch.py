@@ -22,7 +22,7 @@ from penstock.kafka.errors import Code
 from penstock.kafka.fetch_session import INITIAL_EPOCH, FetchSession
 from penstock.kafka.outcome import failure
 from penstock.kafka.throttling import budget_of, charge
-from penstock.limits import FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
+from penstock.limits import FETCH_BYTES_ENOUGH_HERE, FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
 from penstock.log.partition import Partition
 from penstock.log.reading import NotCachedError, read
 from penstock.wire.requests import (
@@ -214,6 +214,9 @@ class Fetch:
         if self._budget is not None:
             # A second's worth at most, or it would have to rest for a long time.
             room = min(room, int(self._budget.rate))
+        enough = room
+        if self._call.peer.is_here:
+            enough = min(room, max(FETCH_BYTES_ENOUGH_HERE, self._request.min_bytes))
         found: list[Found] = []
         taken = 0
         for key, wanted in self._wanted.items():
@@ -223,7 +226,7 @@ class Fetch:
                 item.partition = self._partition(key)
                 if wanted.leader_epoch > 0:
                     item.code = Code.UNKNOWN_LEADER_EPOCH
-                elif taken < room:
+                elif taken < enough:
                     # Only the first partition with data may exceed the limit, and only by its first
                     # batch, so that a client with small limits still makes progress.
                     limit = min(wanted.max_bytes, room - taken)

@@ -4,6 +4,10 @@ cimport cython
 from penstock.log.partition cimport Partition, Round
 
 
+cdef long ROUND_WAITING_ENOUGH
+cdef long long ROUND_BYTES_ENOUGH
+
+
 cdef class GroupCommit:
     cdef object _positions
     cdef object _job
@@ -17,7 +21,9 @@ cdef class GroupCommit:
     cdef set _moved_starts
     cdef list _waiting
     cdef dict _unrecorded
-    cdef bint _scheduled
+    cdef bint _gathering
+    cdef long _waited_before
+    cdef long long _bytes
     cdef bint _running
     cdef list _rounds
     cdef bint _together
@@ -25,11 +31,13 @@ cdef class GroupCommit:
     cdef public object metadata_failed
     cdef public object on_everything_failed
 
-    cpdef appended(self, Partition partition)
+    cpdef appended(self, Partition partition, long long size=*)
     cpdef after(self, callback)
     cdef _request(self)
+    @cython.locals(waiting=long, enough=bint)
+    cpdef gather(self)
     @cython.locals(rounds=list, files=list, only_syncs=bint, partition=Partition, round_=Round)
-    cpdef start(self)
+    cdef _start(self)
     @cython.locals(rounds=list, answered=list, partition=Partition, round_=Round)
     cpdef _finish(self, outcome)
 

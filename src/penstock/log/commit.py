@@ -1,9 +1,11 @@
 """Group commit: one round of syncing in flight, shared by everything that waits. No timer.
 
-A round starts as soon as something waits and no round runs. Whatever is appended while it runs waits
-for the next one, so that batching grows with the load and an idle log answers at once.
+A round starts when something waits, no round runs, and a look at the sockets brings nothing more that
+it could take along. Whatever is appended while it runs waits for the next one, so that batching grows
+with the load and an idle log answers at once.
 
-    idle --request--> scheduled --end of the loop's turn--> running --done--> idle or scheduled
+    idle --request--> gathering --nothing more comes, or it is enough--> running --done--> idle
+                          ^---------------- something waits again ----------'
 
 The loop builds a round and finishes it; only the syncing in between runs on a thread. Nearly every
 round has nothing but files to sync (`sync`), those of partitions and of the journals of changes, to
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from penstock.files import File, Files
-from penstock.limits import SYNC_ONE_BY_ONE_MAX
+from penstock.limits import ROUND_BYTES_ENOUGH, ROUND_WAITING_ENOUGH, SYNC_ONE_BY_ONE_MAX
 from penstock.log.commit_job import CommitJob, Outcome
 from penstock.log.partition import Partition, Round
 from penstock.log.positions import PartitionId, Position, Positions
@@ -78,7 +80,7 @@ class GroupCommit:
         files, folder: what is synced.
         positions: the journal of durable ends.
         run: takes a job to the thread and its outcome back.
-        defer: calls at the end of the loop's turn.
+        defer: calls at the end of the loop's turn, and what is deferred there after another look.
         sync: the same as a job that syncs, but faster; where there is none, such jobs are run.
     """
 
@@ -104,7 +106,9 @@ class GroupCommit:
         self._moved_starts: set[Partition] = set()
         self._waiting: list[Callable[[], None]] = []
         self._unrecorded: dict[PartitionId, Position] = {}
-        self._scheduled = False
+        self._gathering = False
+        self._waited_before = -1
+        self._bytes = 0
         # The round that runs, and those who wait for it.
         self._running = False
         self._rounds: list[Round] = []
@@ -118,13 +122,14 @@ class GroupCommit:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing runs."""
-        return not (self._running or self._scheduled)
+        return not (self._running or self._gathering)
 
     # -- what a round is asked for
 
-    def appended(self, partition: Partition) -> None:
-        """The partition has bytes that are not synced."""
+    def appended(self, partition: Partition, size: int = 0) -> None:
+        """The partition has so many more bytes that are not synced."""
         self._dirty[partition] = None
+        self._bytes += size
         self._request()
 
     def metadata_changed(self, *syncs: Callable[[], None]) -> None:
@@ -161,16 +166,31 @@ class GroupCommit:
             self._request()
 
     def _request(self) -> None:
-        if not (self._running or self._scheduled):
-            self._scheduled = True
-            self._defer(self.start)
+        if not (self._running or self._gathering):
+            self._gathering = True
+            self._waited_before = -1
+            self._defer(self.gather)
 
     # -- one round
 
-    def start(self) -> None:
-        """Begin the round that was asked for. Called by `defer`."""
-        self._scheduled = False
+    def gather(self) -> None:
+        """Start the round that was asked for, unless more is arriving. Called by `defer`.
+
+        A client that pipelines sends its requests one by one: a round for the first of them would
+        keep all others waiting.
+        """
+        waiting = len(self._waiting)
+        enough = waiting >= ROUND_WAITING_ENOUGH or self._bytes >= ROUND_BYTES_ENOUGH
+        if enough or waiting == self._waited_before:
+            self._start()
+        else:
+            self._waited_before = waiting
+            self._defer(self.gather)
+
+    def _start(self) -> None:
+        self._gathering = False
         self._running = True
+        self._bytes = 0
         rounds: list[Round] = []
         files: list[File] = []
         if self.metadata_failed is not None:

@@ -29,6 +29,7 @@ from penstock.testing.faulty import FaultyFiles
 DATA = Path("/data")
 NOW = 1_700_000_000_000
 PEER = Peer("127.0.0.1", 9092, "127.0.0.1:50000")
+PEER_ELSEWHERE = Peer("10.0.0.1", 9092, "10.0.0.2:50000")
 CORRELATION = 7
 CLIENT = "unit"
 
@@ -113,13 +114,13 @@ class Exchange:
 
     # -- asking
 
-    def begin(self, request: Any, version: int) -> Slot:
+    def begin(self, request: Any, version: int, peer: Peer = PEER) -> Slot:
         """Send a request, and let nothing become durable."""
         request.API_VERSION = version
         request.with_header(correlation_id=CORRELATION, client_id=CLIENT)
         frame = bytearray(request.encode(version=version, header=True))
         slot = Slot()
-        self.dispatcher.handle(memoryview(frame), PEER, slot)
+        self.dispatcher.handle(memoryview(frame), peer, slot)
         return slot
 
     def send(self, request: Any, version: int) -> Any:

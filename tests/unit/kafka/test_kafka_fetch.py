@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest
-from tests.unit.kafka.exchange import NOW, Exchange, Slot, answer
+from tests.unit.kafka.exchange import NOW, PEER_ELSEWHERE, Exchange, Slot, answer
 
 from penstock.kafka.errors import Code
+from penstock.limits import FETCH_BYTES_ENOUGH_HERE
 from penstock.record.batch import parse
 from penstock.record.encode import NewRecord, encode
 
@@ -140,6 +141,31 @@ def test_the_limit_holds_for_all_but_the_first_batch(topic: Exchange) -> None:
     topic.drain()
     slot = topic.begin(fetch_request(0, 0, 0, max_bytes=10), VERSION)
     assert records_of(answered(slot, topic)) == {0: 0}
+
+
+def test_a_client_on_this_machine_gets_partition_after_partition(topic: Exchange) -> None:
+    for partition in range(3):
+        append(topic, partition, bytes(FETCH_BYTES_ENOUGH_HERE))
+    topic.drain()
+    everything: dict[str, Any] = {"max_bytes": 4 * FETCH_BYTES_ENOUGH_HERE}
+    first = topic.begin(fetch_request(0, 0, 0, session_epoch=0, **everything), VERSION)
+    response = answered(first, topic)
+    assert records_of(response) == {0: 0}
+    more = {"session_id": response.session_id, **everything}
+    second = topic.begin(fetch_request(session_epoch=1, **more), VERSION)
+    assert records_of(answered(second, topic)) == {1: 0}
+    elsewhere = topic.begin(fetch_request(0, 0, 0, **everything), VERSION, PEER_ELSEWHERE)
+    assert records_of(answered(elsewhere, topic)) == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_client_on_this_machine_gets_as_much_as_it_waits_for(topic: Exchange) -> None:
+    for partition in range(3):
+        append(topic, partition, bytes(FETCH_BYTES_ENOUGH_HERE))
+    topic.drain()
+    enough = 2 * FETCH_BYTES_ENOUGH_HERE
+    sizes: dict[str, Any] = {"max_bytes": 2 * enough, "min_bytes": enough}
+    slot = topic.begin(fetch_request(0, 0, 0, **sizes), VERSION)
+    assert records_of(answered(slot, topic)) == {0: 0, 1: 0}
 
 
 def test_a_session_mentions_only_what_changed(topic: Exchange) -> None:

@@ -1,9 +1,11 @@
-"""Who waits for a commit round is told of its end, whatever becomes of the others."""
+"""When a commit round starts; and who waits for one is told of its end, whatever becomes of others."""
 
 from __future__ import annotations
 
 import pytest
 from tests.support.log import Log
+
+from penstock.limits import ROUND_BYTES_ENOUGH, ROUND_WAITING_ENOUGH
 
 
 def test_one_answer_that_fails_does_not_cost_the_others_theirs(
@@ -25,3 +27,32 @@ def test_one_answer_that_fails_does_not_cost_the_others_theirs(
     log.append(topic, b"y")
     log.commit()
     assert topic.partition(0).durable_offset == 2
+
+
+def test_a_round_takes_along_what_arrives_while_it_looks(log: Log) -> None:
+    topic = log.topic()
+    for _ in range(5):
+        log.append(topic, b"x")
+        log.broker.commit.after(lambda: None)
+        assert not log.look(), "more has come since the last look"
+    assert log.look(), "nothing more has come"
+    log.commit()
+    assert topic.partition(0).durable_offset == 5
+
+
+@pytest.mark.parametrize(("requests", "size"), [(ROUND_WAITING_ENOUGH, 1), (1, ROUND_BYTES_ENOUGH)])
+def test_a_round_with_enough_to_sync_waits_for_nobody(log: Log, requests: int, size: int) -> None:
+    topic = log.topic()
+    for _ in range(requests):
+        log.append(topic, bytes(size))
+        log.broker.commit.after(lambda: None)
+    assert log.look()
+
+
+def test_a_round_that_nobody_waits_for_starts_all_the_same(log: Log) -> None:
+    topic = log.topic()
+    log.append(topic, b"x")
+    assert not log.look()
+    assert log.look()
+    log.commit()
+    assert topic.partition(0).durable_offset == 1
