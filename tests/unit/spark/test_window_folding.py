@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.unit.spark.windowing import MS, ROWS, Keeper, Row, expected, plan, shown, table
 
@@ -104,6 +104,7 @@ def test_with_long_corrections_results_become_those_of_a_batch_over_everything(
 @pytest.mark.parametrize("emit", ["final", "early"])
 @pytest.mark.parametrize("corrections", [0, 7])
 @given(stream=streams())
+@example(stream=[([Row(0, "a", 19, 1)], 20), ([Row(1, "a", 26, 1)], 20), ([], 27)])
 @SOME
 def test_results_become_those_of_a_batch_over_what_was_not_late(
     kind: str, emit: str, corrections: int, stream: list[Batch]

@@ -99,8 +99,12 @@ class Keeper:
         found = [panes(self.plan, part, mark) for part in parts]
         together = pa.concat_tables([self.plan.pane_schema.empty_table(), *found])
         kinds = set(together.column("kind").to_pylist())
+        stored = self.state.column("kind").to_pylist()
         due = pc.less_equal(self.state.column(DUE), -(2**60) if mark_ms is None else mark_ms)
-        touched = pa.array([kind in kinds for kind in self.state.column("kind").to_pylist()])
+        if not isinstance(self.plan.window, Fixed):
+            # What is kept together comes together, if only one window of it is due (operator.py).
+            kinds |= {kind for kind, is_due in zip(stored, due.to_pylist(), strict=True) if is_due}
+        touched = pa.array([kind in kinds for kind in stored])
         asked = pc.or_(due, touched) if len(self.state) else due
         kept, out = keep(self.plan, self.state.filter(asked), together, mark)
         self.state = pa.concat_tables([self.state.filter(pc.invert(asked)), kept])
