@@ -134,6 +134,10 @@ class LogStore:
         if self.catalog.torn:
             self._put_aside("catalog.journal", self.catalog.torn)
         if not self.clean:
+            # What a killed process had created is in use from here on: its names must last, and before
+            # the catalog that speaks of them. Or a power failure could leave a topic of which it took
+            # the first segment and not the second.
+            self._files.sync_all(self._folder)
             self.catalog.renew()
         changed = False
         for name in self._files.list(self._topics):
@@ -162,9 +166,6 @@ class LogStore:
             self._files.remove(marker)
             self._files.sync_folder(self._folder)
         self._clear_strangers()
-        if not self.clean:
-            # What a killed process had created is in use from here on: its names must last.
-            self._files.sync_all(self._folder)
 
     def _clear_strangers(self) -> None:
         """Remove the folders of deleted topics; put aside those that belong to no topic."""
