@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FrameType, ModuleType
 
@@ -18,6 +19,8 @@ from penstock.clock import SystemClock
 from penstock.pipelines.reports import Ended, Failed, Reporter
 from penstock.spark.failures import failed_program
 from penstock.spark.supervised import Supervised, supervise
+
+_ASKED_AGAIN_SECONDS = 1.0
 
 
 def main(arguments: list[str]) -> int:
@@ -85,7 +88,11 @@ def _stop_when_asked(supervised: Supervised, reporter: Reporter) -> None:
             # To the thread that must wake up for it: any other one could be given the signal.
             main_thread = threading.main_thread().ident
             assert main_thread is not None
-            signal.pthread_kill(main_thread, signal.SIGTERM)
+            # Again until it is heard: a signal that comes just before the thread falls asleep does not
+            # wake it.
+            while not supervised.stopping:
+                signal.pthread_kill(main_thread, signal.SIGTERM)
+                time.sleep(_ASKED_AGAIN_SECONDS)
 
         threading.Thread(target=watch, name="penstock-supervisor", daemon=True).start()
 
