@@ -7,14 +7,20 @@ import json
 import os
 import shutil
 import subprocess
+from ctypes.util import find_library
 from pathlib import Path
 
 import confluent_kafka
+from tools import debian
 
 from benchmarks.workload import TIME_LIMIT, Numbers, WorkloadError
 
 _SOURCE = Path(__file__).with_name("client.c")
 _PROGRAM = _SOURCE.parent.parent / "build" / "benchmark-client"
+_JEMALLOC_ADVICE = (
+    "the benchmark's client needs jemalloc. Debian and Ubuntu: apt-get install libjemalloc2; "
+    "elsewhere: the package of your system."
+)
 
 
 def run(
@@ -56,12 +62,25 @@ def build() -> Path:
     _PROGRAM.parent.mkdir(exist_ok=True)
     library = _librdkafka()
     # The library's own dependencies are the business of the loader, which finds them.
-    link = [str(library), f"-Wl,-rpath,{library.parent}", "-pthread"]
+    link = [str(library), f"-Wl,-rpath,{library.parent}", f"-l:{_jemalloc()}", "-pthread"]
     command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(_PROGRAM), str(_SOURCE), *link]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise WorkloadError(f"the benchmark's client could not be compiled:\n{done.stderr}")
     return _PROGRAM
+
+
+def _jemalloc() -> str:
+    """The file name of the allocator, installed first where it is missing (client.c says what for)."""
+    if not find_library("jemalloc"):
+        try:
+            debian.install("libjemalloc2", _JEMALLOC_ADVICE)
+        except debian.PackageError as error:
+            raise WorkloadError(str(error)) from error
+    name = find_library("jemalloc")
+    if name is None:
+        raise WorkloadError(_JEMALLOC_ADVICE)
+    return name
 
 
 def _librdkafka() -> Path:

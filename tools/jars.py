@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools import debian
+
 JAVA_PACKAGE = "openjdk-17-jre-headless"
 MAVEN_PACKAGE = "maven"
 _ALONE = (
@@ -108,19 +110,15 @@ def need(program: str, package: str) -> None:
     """Make sure that the program is there: install its package where we may, else say so."""
     if shutil.which(program):
         return
-    if not (shutil.which("apt-get") and os.geteuid() == 0):
-        raise PeerError(
+    try:
+        debian.install(
+            package,
             f"'{program}' is not installed, and Spark and Kafka need it. "
             f"Debian and Ubuntu: apt-get install {JAVA_PACKAGE} {MAVEN_PACKAGE}; "
-            "elsewhere: a Java 17 (or newer) runtime and Apache Maven, both on the PATH."
+            "elsewhere: a Java 17 (or newer) runtime and Apache Maven, both on the PATH.",
         )
-    say(f"installing {package} with apt-get ...")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    get = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0"]
-    for command in ([*get, "update"], [*get, "install", "-y", "--no-install-recommends", package]):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise PeerError(f"'{' '.join(command)}' failed:\n{done.stdout}{done.stderr}")
+    except debian.PackageError as error:
+        raise PeerError(str(error)) from error
     if not shutil.which(program):
         raise PeerError(f"package {package} is installed, but there is no '{program}'")
 
