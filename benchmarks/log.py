@@ -30,6 +30,7 @@ from tools.kafka import BrokerProcess, KafkaError, running_kafka
 
 from benchmarks import client
 from benchmarks.brokers import create_topic, delete_topic, running_penstock
+from benchmarks.pages import forget_pages
 from benchmarks.report import Better, Verdict, conclude, preamble, progress, summary, table
 from benchmarks.workload import Numbers, WorkloadError
 
@@ -238,20 +239,6 @@ class Comparison:
     def _keep(self, measure: str, side: Side, value: float) -> None:
         self.samples[measure, side.name].append(value)
         progress(f"  {measure}: {side.name} {_shown(measure, [value]).partition(' (')[0]}")
-
-
-def forget_pages(folder: Path) -> None:
-    """Take everything below the folder out of the page cache.
-
-    Kafka keeps deleted files for a minute: without this the memory they hold is missing to whoever
-    comes next.
-    """
-    os.sync()  # only clean pages go
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            # What is being deleted may go at any moment.
-            with contextlib.suppress(FileNotFoundError), Path(parent, name).open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def start_broker(broker: str, folder: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
