@@ -1,9 +1,7 @@
 /* The load of the comparison with Kafka: librdkafka without an interpreter in the way.
  *
  * One Python thread sends 1.65 million records a second at most, whatever the broker does; this
- * client sends 3.7 million, and then the broker shows. It is linked with jemalloc: a record is made
- * on one thread and let go on another, for which glibc's allocator has them wait for each other, the
- * more the less the broker keeps them apart (2.6 million at most). Called by client.py as
+ * client sends 3.7 million, and then the broker shows. Called by client.py as
  *
  *     client produce|consume|single|end-to-end BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE WARM-UP RATE
  *     client commits BOOTSTRAP TOPIC CONSUMERS COMMITS IN-FLIGHT WARM-UP UNUSED
