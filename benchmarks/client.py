@@ -81,8 +81,8 @@ def _environment(name: str) -> dict[str, str]:
 
     A record is made on one thread and let go on another, for which glibc's allocator has them wait for
     each other, the more the less the broker keeps them apart: with it even a broker that throws every
-    record away comes to the same 2.6 million a second as one that writes them. The other workloads
-    have the allocator that clients have by default.
+    record away gets hardly more than one that writes them. The other workloads, in which the broker
+    shows, have the allocator that clients have by default.
     """
     if name != "produce":
         return dict(os.environ)
