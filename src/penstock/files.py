@@ -25,6 +25,8 @@ if cython.compiled:
     from cython.cimports.posix.unistd import pwrite
 
 Buffer = bytes | bytearray | memoryview
+NAME_BYTES_MAX = 255
+"""Of one name in a path, on the common file systems."""
 # One system call takes so many pieces at the most (Linux's IOV_MAX).
 _PIECES_MAX = 1024
 
@@ -360,9 +362,20 @@ def write_atomically(files: Files, path: Path, data: bytes, suffix: str = ".tmp"
 
     Processes that may write the same path at once need a suffix each, for what is half written.
     """
+    replace_file(files, path, data, suffix)
+    sync_name(files, path)
+
+
+def replace_file(files: Files, path: Path, data: bytes, suffix: str = ".tmp") -> File:
+    """The first half of it; the new file, which a power failure may still undo."""
     scratch, file = _write_scratch(files, path, data, suffix)
     file.sync()
     files.rename(scratch, path)
+    return file
+
+
+def sync_name(files: Files, path: Path) -> None:
+    """The second half: the new file stays."""
     try:
         files.sync_folder(path.parent)
     except OSError as error:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.files import Buffer, File
+from penstock.files import NAME_BYTES_MAX, Buffer, File
 
 
 class Content:
@@ -202,6 +202,9 @@ class MemoryFiles:
 
     def _bind(self, *bindings: Binding) -> None:
         """Every change of names ends here; the bindings of one call belong together."""
+        for _, name, _ in bindings:
+            if len(name.encode()) > NAME_BYTES_MAX:
+                raise failure(errno.ENAMETOOLONG, name)
         for folder, name, node in bindings:
             if node is None:
                 del folder.entries[name]

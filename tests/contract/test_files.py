@@ -317,6 +317,13 @@ class TestRename:
             files.rename(folder / "a", folder / "a" / "b")
         assert caught.value.errno == errno.EINVAL
 
+    def test_a_name_can_be_too_long(self, files: Files, folder: Path) -> None:
+        old = put(files, folder / "a", b"kept")
+        files.rename(old, folder / ("n" * 255))
+        with pytest.raises(OSError, match="too long"):
+            files.rename(folder / ("n" * 255), folder / ("n" * 256))
+        assert read_whole(files, folder / ("n" * 255)) == b"kept"
+
     def test_both_ends_must_exist(self, files: Files, folder: Path) -> None:
         put(files, folder / "a")
         with pytest.raises(FileNotFoundError):

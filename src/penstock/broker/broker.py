@@ -293,8 +293,9 @@ class Broker:
     def new_producer_id(self) -> int:
         """An id nobody had before; durable, as any append that uses it, after the next round."""
         if self._next_producer_id == self._producer_ids_end:
-            self._producer_ids_end += _PRODUCER_ID_BLOCK
-            self._store.catalog.reserve_producer_ids(self._producer_ids_end)
+            end = self._producer_ids_end + _PRODUCER_ID_BLOCK
+            self._store.catalog.reserve_producer_ids(end)
+            self._producer_ids_end = end
             self._store.commit.metadata_changed(self._store.catalog.sync)
         self._next_producer_id += 1
         return self._next_producer_id - 1
@@ -331,17 +332,25 @@ class Broker:
         self._store.commit.record_ends()
         now = self._clock.wall_ms()
         for partition in list(self.partitions()):
-            if partition.roll_if_expired(now):
-                self._store.commit.appended(partition)
-            expired = partition.expired_segments(now)
-            if expired:
-                partition.drop(expired)
-                self.appender.producers(partition).forget_aborted(partition.start_offset)
-                self._store.commit.start_moved(partition)
-                self._store.remove_segments(partition, expired)
-                _log.info("%s: removed %d old segments", partition, len(expired))
+            try:
+                self._drop_expired(partition, now)
+            except OSError as error:
+                # Others may have much to remove, and so make the room that this one lacks.
+                _log.error("%s: retention failed and is tried again: %s", partition, error)
         if self._store.compactor is not None and not self._store.space.full:
             self._store.compactor.look(self.partitions)
+
+    def _drop_expired(self, partition: Partition, now_ms: int) -> None:
+        partition.let_go_of_sealed_files()
+        if partition.roll_if_expired(now_ms):
+            self._store.commit.appended(partition)
+        expired = partition.expired_segments(now_ms)
+        if expired:
+            partition.drop(expired)
+            self.appender.producers(partition).forget_aborted(partition.start_offset)
+            self._store.commit.start_moved(partition)
+            self._store.remove_segments(partition, expired)
+            _log.info("%s: removed %d old segments", partition, len(expired))
 
 
 def _known_settings(entry: TopicEntry) -> TopicConfig:

@@ -208,8 +208,7 @@ class ProducerTable:
         producer.batches.append(WrittenBatch(first, last, base_offset))
         if len(producer.batches) > PRODUCER_BATCHES_KEPT:
             del producer.batches[0]
-        producer.last_timestamp = header.max_timestamp
-        self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
+        self._note_time(producer, header)
         if len(self._producers) > PRODUCERS_PER_PARTITION_MAX:
             self._drop_oldest()
 
@@ -224,6 +223,11 @@ class ProducerTable:
         self._producers.move_to_end(header.producer_id)
         return producer
 
+    def _note_time(self, producer: Producer, header: BatchHeader) -> None:
+        """When it was active by the log's time: its own records may be old, or have no time."""
+        self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
+        producer.last_timestamp = self._newest_timestamp
+
     def _drop_oldest(self) -> None:
         """Make room; a producer whose transaction is open is needed to end it."""
         for producer_id in self._producers:
@@ -234,7 +238,7 @@ class ProducerTable:
     def ended(self, header: BatchHeader, base_offset: int, *, commit: bool) -> None:
         """Follow the log: a marker."""
         producer = self._producer(header)
-        producer.last_timestamp = header.max_timestamp
+        self._note_time(producer, header)
         start = producer.transaction_start
         if start == NO_TRANSACTION:
             return

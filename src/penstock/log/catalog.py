@@ -171,7 +171,7 @@ class Catalog:
     def _append(self, payload: bytes) -> None:
         """Write an entry; only when that has worked does memory follow."""
         if self._journal.size + len(payload) > _REWRITE_BYTES + 2 * self._live_bytes():
-            self._journal.rewrite([*self._live(), payload])
+            self._journal.replace([*self._live(), payload])
         else:
             self._journal.append(payload)
 

@@ -202,8 +202,8 @@ class GroupCommit:
         self._changed_journals = {}
         only_syncs = not (self._metadata or self._moved_starts or self._positions.due)
         for partition in self._dirty:
-            if partition.offline is None:
-                round_ = partition.begin_round()
+            round_ = _begin(partition)
+            if round_ is not None:
                 rounds.append(round_)
                 files.extend(round_.files)
                 if round_.checkpoints or round_.folder is not None:
@@ -311,5 +311,19 @@ class GroupCommit:
         self.on_everything_failed(error)
 
 
+def _begin(partition: Partition) -> Round | None:
+    """What a round does for a partition; None for one that is offline, or is from now on."""
+    if partition.offline is not None:
+        return None
+    try:
+        return partition.begin_round()
+    except OSError as error:
+        # Its file has to be opened first, and there may be no descriptor left.
+        partition.fail(f"what was written cannot be synced: {error}")
+        return None
+
+
 def _position(round_: Round) -> Position:
-    return Position(round_.point.offset, round_.partition.start_offset)
+    # The start may have moved on since the round began, beyond what it has synced.
+    end = round_.point.offset
+    return Position(end, min(round_.partition.start_offset, end))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -47,7 +48,7 @@ class CommitJob:
         ends: Mapping[PartitionId, Position],
         moved: Mapping[PartitionId, Position],
     ) -> Outcome:
-        """A round with everything that can be in one.
+        """A round with everything that can be in one. Raises nothing: a round must always end.
 
         Args:
             rounds: what each partition needs.
@@ -56,6 +57,22 @@ class CommitJob:
             ends: durable ends of earlier rounds, to be recorded.
             moved: new starts, to be recorded once the data is synced.
         """
+        try:
+            return self._run(rounds, together, metadata, ends, moved)
+        except Exception as error:
+            # A mistake of ours. What it leaves on the disk nobody knows, recovery will see.
+            _log.exception("a commit round failed")
+            failure = OSError(errno.EIO, f"a commit round failed: {error!r}")
+            return Outcome({}, {}, everything_failed=failure)
+
+    def _run(
+        self,
+        rounds: Sequence[Round],
+        together: bool,
+        metadata: Sequence[Callable[[], None]],
+        ends: Mapping[PartitionId, Position],
+        moved: Mapping[PartitionId, Position],
+    ) -> Outcome:
         self._positions.record(ends)
         outcome = self._sync(rounds, together, metadata)
         if moved:

@@ -55,6 +55,7 @@ class _Job:
     def __init__(self, candidate: _Candidate) -> None:
         self.partition = candidate.partition
         self.segments = {segment.base_offset: segment for segment in candidate.segments}
+        self.new: list[Segment] = []
         self.before = sum(segment.size for segment in candidate.segments)
         self.after = 0
         self.abandoned = False
@@ -182,6 +183,7 @@ class Compactor:
             job.abandoned = True
             return
         partition.replace(old, new)
+        job.new.append(new)
         partition.observer.forget_markers(cleaned.unmarked)
         job.after += cleaned.size
         self._commit.metadata_changed(
@@ -241,6 +243,9 @@ class Compactor:
         identity = job.partition.identity
         if job.failed:
             self._failed.add(identity)
+        else:
+            for segment in job.new:
+                segment.has_its_names = True
         if known is None or not job.good:
             self._not_before[identity] = self._clock.monotonic() + COMPACTION_RETRY_SECONDS
         else:

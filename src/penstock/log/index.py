@@ -95,6 +95,10 @@ class SparseIndex:
             return False
         return True
 
+    def let_go_of_file(self) -> None:
+        """Close it; it is opened again when it is needed."""
+        self._file = None
+
     # -- any segment
 
     def load(self) -> bytes:

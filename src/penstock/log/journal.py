@@ -19,7 +19,14 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from penstock.files import File, Files, read_whole, write_atomically
+from penstock.files import (
+    File,
+    Files,
+    read_whole,
+    replace_file,
+    sync_name,
+    write_atomically,
+)
 from penstock.limits import KIB
 
 _MAGIC = b"PENJRNL1"
@@ -47,6 +54,7 @@ class Journal:
         self.entries, self._end, self.torn = _read(read_whole(files, path))
         self._file = files.open(path)
         self._length = self._end  # of the file; zeros that a run before left are not looked for
+        self._is_renamed = False
 
     @property
     def size(self) -> int:
@@ -87,12 +95,28 @@ class Journal:
     def sync(self) -> None:
         """Make every entry survive a power failure."""
         self._file.sync()
+        self._sync_name()
+
+    def _sync_name(self) -> None:
+        # After the file: its owner may replace it while a thread syncs the one before.
+        if self._is_renamed:
+            self._is_renamed = False
+            sync_name(self._files, self._path)
 
     def rewrite(self, payloads: Iterable[bytes]) -> None:
         """Replace all entries, atomically and synced."""
+        self.replace(payloads)
+        self._sync_name()
+
+    def replace(self, payloads: Iterable[bytes]) -> None:
+        """The same without a sync of the new name: the next `sync` brings it.
+
+        Either this fails and nothing has changed, or entries go to the new file from now on.
+        """
         data = _MAGIC + b"".join(map(_frame, payloads))
-        write_atomically(self._files, self._path, data)
-        self._file = self._files.open(self._path)
+        file = replace_file(self._files, self._path, data)
+        self._is_renamed = True
+        self._file = file
         self._end = self._length = len(data)
 
 

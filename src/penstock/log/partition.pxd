@@ -47,8 +47,6 @@ cdef class Partition:
     cdef list _base_offsets
     cdef list _sealed
     cdef bint _folder_dirty
-    cdef long long _checkpointed_bytes
-    cdef long long _checkpointed_batches
     cdef Segment _active
     cdef DurablePoint _durable
     cdef list _recent_points

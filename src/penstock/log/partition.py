@@ -154,8 +154,6 @@ class Partition:
         self._sealed: list[tuple[Segment, bytes]] = []
         self._folder_dirty = False
         self._active = segments[-1]
-        self._checkpointed_bytes = self._active.size
-        self._checkpointed_batches = self._active.batches
         self._durable = self._point()
         self.durable_offset = self._durable.offset
         """The end of what readers may see: Kafka's high watermark."""
@@ -269,8 +267,6 @@ class Partition:
         self.segments.append(segment)
         self._active = segment
         self._base_offsets.append(segment.base_offset)
-        self._checkpointed_bytes = 0
-        self._checkpointed_batches = 0
 
     def fail(self, reason: str) -> None:
         """Take the partition out of service for writing."""
@@ -300,6 +296,7 @@ class Partition:
             if pending.final:
                 pending.segment.offsets.seal()
                 pending.segment.times.seal()
+                pending.segment.let_go_of_files()
         self.settled_offset = round_.point.segment.base_offset
         rolled = round_.point.segment is not self._durable.segment
         if round_.point.offset > self._durable.offset or (
@@ -310,14 +307,15 @@ class Partition:
     def _checkpoint_due(self) -> bool:
         active = self._active
         return (
-            active.size - self._checkpointed_bytes >= CHECKPOINT_BYTES
-            or active.batches - self._checkpointed_batches >= CHECKPOINT_BATCHES
+            active.size - active.checkpointed_bytes >= CHECKPOINT_BYTES
+            or active.batches - active.checkpointed_batches >= CHECKPOINT_BATCHES
         )
 
     def _active_checkpoint(self) -> PendingCheckpoint:
-        self._checkpointed_bytes = self.active.size
-        self._checkpointed_batches = self.active.batches
-        return self._pending(self.active, self.observer.snapshot(), False)
+        active = self.active
+        active.checkpointed_bytes = active.size
+        active.checkpointed_batches = active.batches
+        return self._pending(active, self.observer.snapshot(), False)
 
     def _pending(self, segment: Segment, state: bytes, final: bool) -> PendingCheckpoint:
         content = checkpoints.encode(segment.checkpoint(state))
@@ -327,7 +325,7 @@ class Partition:
     def final_checkpoint(self) -> PendingCheckpoint | None:
         """What a clean stop writes for the active segment; None if it has been written."""
         active = self.active
-        unchanged = active.batches == self._checkpointed_batches
+        unchanged = active.batches == active.checkpointed_batches
         if unchanged and self._files.exists(
             checkpoints.checkpoint_path(self.folder, active.base_offset)
         ):
@@ -438,6 +436,13 @@ class Partition:
         self.segments[at : at + len(old)] = [new]
         self._base_offsets[at : at + len(old)] = [new.base_offset]
         self._recent_points = [p for p in self._recent_points if p.segment not in old]
+
+    def let_go_of_sealed_files(self) -> None:
+        """Close the files of segments that nobody writes; their readers open them again."""
+        for segment in self.segments:
+            if segment.base_offset >= self.settled_offset:
+                break
+            segment.let_go_of_files()
 
     def drop(self, expired: list[Segment]) -> None:
         """Take the oldest segments out of sight; their files are the caller's to remove."""

@@ -13,7 +13,7 @@ damage from a torn tail, and reports what it cut as possibly acknowledged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from penstock.clock import Clock
 from penstock.files import Files
 from penstock.limits import MIB, POSITIONS_SYNC_SECONDS
 from penstock.log.journal import Journal
+from penstock.log.space import means_full
 
 _ENTRY = Struct(">16siqq")
 _REWRITE_BYTES = 4 * MIB
@@ -52,7 +53,10 @@ class Positions:
         self._synced_at = clock.monotonic()
         self.failed: OSError | None = None
         """Why the journal is off for this run, if it is."""
+        self.make_room: Callable[[], None] = lambda: None
+        """Called when the disk is full, before another try."""
         self._known: dict[PartitionId, Position] = {}
+        self._owed: dict[PartitionId, Position] = {}
         for payload in self._journal.entries:
             whole = len(payload) - len(payload) % _ENTRY.size
             for topic_id, partition, end, start in _ENTRY.iter_unpack(payload[:whole]):
@@ -68,6 +72,11 @@ class Positions:
         """Drop a deleted partition; the next rewrite leaves it out."""
         self._known.pop(partition, None)
 
+    def forget_topics(self, deleted: Collection[UUID]) -> None:
+        """The same for all partitions of topics whose deletion a crash has cut short."""
+        for partition in [p for p in self._known if p.topic_id in deleted]:
+            self.forget(partition)
+
     @property
     def due(self) -> bool:
         """Whether the next round should record the ends of those before it."""
@@ -77,22 +86,36 @@ class Positions:
         """Append positions and sync. Runs on the commit thread.
 
         A journal that fails is given up for this run: without it recovery is less sure of what it
-        finds, but nothing acknowledged is lost, so the log goes on.
+        finds, but nothing acknowledged is lost, so the log goes on. What a full disk has no room for
+        is recorded with what comes next.
         """
         if self.failed is not None:
             return
         self.note(positions)
-        payload = bytearray()
-        for partition, position in positions.items():
-            payload += _ENTRY.pack(partition.topic_id.bytes, partition.partition, *position)
+        self._owed.update(positions)
         try:
-            if payload:
-                self._append(bytes(payload))
+            if self._owed and self._found_room():
                 self._journal.sync()
             self._synced_at = self._clock.monotonic()
         except OSError as error:
             self.failed = error
             _log.error("the journal of durable ends failed and is off until a restart: %s", error)
+
+    def _found_room(self) -> bool:
+        """Append what is owed, if need be in room that was kept for it."""
+        payload = _encoded(self._owed)
+        for _ in range(2):
+            try:
+                self._append(payload)
+            except OSError as error:
+                if not means_full(error):
+                    raise
+                self.make_room()
+            else:
+                self._owed = {}
+                return True
+        _log.warning("the disk is full: durable ends are recorded when there is room again")
+        return False
 
     def note(self, positions: Mapping[PartitionId, Position]) -> None:
         """Take positions over; the next rewrite has them."""
@@ -106,10 +129,13 @@ class Positions:
 
     def rewrite(self) -> None:
         """Replace the journal by one entry for every partition."""
-        entries = (
-            _ENTRY.pack(partition.topic_id.bytes, partition.partition, *position)
-            # A copy: the loop may forget a deleted partition meanwhile.
-            for partition, position in list(self._known.items())
-        )
-        payload = b"".join(entries)
+        # A copy: the loop may forget a deleted partition meanwhile.
+        payload = _encoded(dict(self._known))
         self._journal.rewrite([payload] if payload else [])
+
+
+def _encoded(positions: Mapping[PartitionId, Position]) -> bytes:
+    return b"".join(
+        _ENTRY.pack(partition.topic_id.bytes, partition.partition, *position)
+        for partition, position in positions.items()
+    )

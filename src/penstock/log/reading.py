@@ -215,10 +215,9 @@ def newest_by_time(partition: Partition) -> TimedOffset | None:
     """The record with the largest timestamp; the first of them if there are several."""
     durable = partition.durable_point
     best = (durable.max_timestamp, durable.max_timestamp_offset, durable.segment)
-    for segment in partition.segments:
-        if segment is durable.segment:
-            break
-        if segment.max_timestamp >= best[0]:
+    for segment in reversed(partition.segments):
+        sealed = segment.base_offset < durable.segment.base_offset
+        if sealed and segment.max_timestamp >= best[0]:
             best = (segment.max_timestamp, segment.max_timestamp_offset, segment)
     timestamp, last_offset, segment = best
     if timestamp == NO_TIMESTAMP or last_offset < partition.start_offset:

@@ -26,6 +26,7 @@ from penstock.log import checkpoint as checkpoints
 from penstock.log import compacted
 from penstock.log import swap as swaps
 from penstock.log.checkpoint import Checkpoint
+from penstock.log.names import unused
 from penstock.log.partition import BatchObserver, new_segment
 from penstock.log.positions import Position
 from penstock.log.reading import walk
@@ -299,7 +300,7 @@ class Recovery:
         self._files.sync_folder(self._folder)
 
     def _keep_tail(self, segment: Segment, position: int) -> Path:
-        path = self._free_name(f"{self._folder.name}-{segment.next_offset:020d}.tail")
+        path = self._aside(f"-{segment.next_offset:020d}.tail")
         copy = self._files.open(path, create=True)
         size = segment.file.size()
         at = position
@@ -314,16 +315,13 @@ class Recovery:
     def _quarantine_segment(self, segment: Segment) -> None:
         path = segment_path(self._folder, segment.base_offset)
         self._cut += segment.file.size()
-        self._files.rename(path, self._free_name(f"{self._folder.name}-{path.name}"))
+        self._files.rename(path, self._aside(f"-{path.name}"))
         for other in segment.paths():
             self._files.remove(other)
         _log.warning("%s: segment %s is above the cut; kept aside", self._folder.name, path.name)
 
-    def _free_name(self, name: str) -> Path:
-        number = 0
-        while self._files.exists(self._quarantine / f"{name}.{number}"):
-            number += 1
-        return self._quarantine / f"{name}.{number}"
+    def _aside(self, suffix: str) -> Path:
+        return unused(self._files, self._quarantine, self._folder.name, suffix)
 
     def _write_again(self, segments: list[Segment]) -> None:
         """Make what stands above the durable end really durable, before anyone reads it."""

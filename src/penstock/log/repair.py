@@ -24,6 +24,7 @@ from penstock.files import Files, write_atomically
 from penstock.log import checkpoint as checkpoints
 from penstock.log.catalog import TopicEntry, read_identity, write_identities
 from penstock.log.checkpoint import Checkpoint
+from penstock.log.names import longer
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.segment import segment_path
 from penstock.log.verify import Damage, FoundBatch, found_segments, scan
@@ -79,8 +80,8 @@ def plan(files: Files, data: Path, folder: Path, choice: Choice, clock: Clock) -
 def execute(files: Files, data: Path, folder: Path, chosen: Plan, clock: Clock) -> Path:
     """Carry a plan out; returns the folder where the partition was kept as it was found."""
     identity = _identity(files, folder)
-    aside = data / "quarantine" / f"{folder.name}-{clock.wall_ms()}"
-    repaired = folder.with_name(folder.name + _REPAIRED)
+    aside = data / "quarantine" / longer(folder.name, f"-{clock.wall_ms()}")
+    repaired = folder.with_name(longer(folder.name, _REPAIRED))
     _clear(files, repaired)
     files.make_folder(aside.parent)
     _build(files, folder, repaired, chosen)
@@ -97,7 +98,7 @@ def execute(files: Files, data: Path, folder: Path, chosen: Plan, clock: Clock) 
 
 def finish_repair(files: Files, folder: Path) -> None:
     """Let a repaired partition take its place, if a crash came between the two renames."""
-    repaired = folder.with_name(folder.name + _REPAIRED)
+    repaired = folder.with_name(longer(folder.name, _REPAIRED))
     if files.exists(repaired) and not files.exists(folder):
         files.rename(repaired, folder)
         files.sync_folder(folder.parent)

@@ -13,11 +13,14 @@ cdef class Segment:
     cdef long long _interval
     cdef long long _bytes_since_entry
     cdef long long _indexed_timestamp
+    cdef public bint has_its_names
     cdef public object folder
     cdef public long long base_offset
     cdef public long long next_offset
     cdef public long long size
     cdef public long long batches
+    cdef public long long checkpointed_bytes
+    cdef public long long checkpointed_batches
     cdef public long long first_timestamp
     cdef public long long max_timestamp
     cdef public long long max_timestamp_offset

@@ -44,11 +44,14 @@ class Segment:
         self._interval = index_interval
         self._bytes_since_entry = 0
         self._indexed_timestamp = NO_TIMESTAMP
+        self.has_its_names = True
         self.folder = folder
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
         self.batches = 0
+        self.checkpointed_bytes = 0
+        self.checkpointed_batches = 0
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -71,10 +74,18 @@ class Segment:
             raise StorageError(f"start segment {path}", "a file of that name holds data already")
 
     def adopt(self, log: File, offsets: File, times: File) -> None:
-        """Use open files that are about to get this segment's names."""
+        """Use open files that are about to get this segment's names, which others have until then."""
+        self.has_its_names = False
         self._file = log
         self.offsets.adopt(offsets)
         self.times.adopt(times)
+
+    def let_go_of_files(self) -> None:
+        """Close what is open, unless somebody still reads it; it is opened again when needed."""
+        if self.has_its_names:
+            self._file = None
+            self.offsets.let_go_of_file()
+            self.times.let_go_of_file()
 
     # -- writing
 
@@ -149,6 +160,8 @@ class Segment:
         self.next_offset = checkpoint.next_offset
         self.size = checkpoint.position
         self.batches = checkpoint.batches
+        self.checkpointed_bytes = self.size
+        self.checkpointed_batches = self.batches
         self.first_timestamp = checkpoint.first_timestamp
         self.max_timestamp = checkpoint.max_timestamp
         self.max_timestamp_offset = checkpoint.max_timestamp_offset

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.clock import Clock
@@ -52,6 +53,11 @@ class DiskSpace:
         self._looked_at = float("-inf")
         self._since_look = DISK_CHECK_BYTES
         self.full = False
+
+    def begin(self) -> None:
+        """A start writes metadata before anything else: what is reserved for that is given up."""
+        if self._files.free_bytes(self._folder) < self._free_bytes_min:
+            self._become_full()
 
     def check(self, size: int = 0) -> None:
         """Pass if size bytes may be written, or raise DiskFullError.
@@ -98,7 +104,7 @@ class DiskSpace:
             return
         self.full = True
         _log.warning("disk full: writes are refused, readers and deletion go on")
-        if self._files.exists(self._reserve):
+        with suppress(FileNotFoundError):
             self._files.remove(self._reserve)
 
     def _become_open(self) -> None:

@@ -25,12 +25,13 @@ from uuid import UUID, uuid4
 
 from penstock.clock import Clock
 from penstock.errors import FormatError, StorageError
-from penstock.files import Files, read_whole, write_atomically
+from penstock.files import Files, SyncAllError, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
 from penstock.log.change_journal import ChangeJournal
 from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
 from penstock.log.compaction import Compactor, StartPass
 from penstock.log.journal import NOT_UNDERSTOOD
+from penstock.log.names import longer
 from penstock.log.offsets import OffsetsJournal
 from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
 from penstock.log.positions import PartitionId, Position, Positions
@@ -38,7 +39,7 @@ from penstock.log.recovery import Recovery
 from penstock.log.repair import finish_repair
 from penstock.log.segment import Segment
 from penstock.log.settings import Durability, LogSettings
-from penstock.log.space import DiskSpace
+from penstock.log.space import DiskSpace, means_full
 from penstock.memory_files import MemoryFiles
 
 FORMAT_VERSION = 1
@@ -75,9 +76,12 @@ class LogStore:
         self.cluster_id = self._check_format()
         self.clean = files.exists(folder / "clean")
         self.space = space or DiskSpace(files, folder, clock)
+        self.space.begin()
         self.positions = Positions(files, folder / "positions.journal", clock)
+        self.positions.make_room = self.space.found_full
         self.catalog = Catalog(files, folder / "catalog.journal")
         self._settle_catalog()
+        self.positions.forget_topics(self.catalog.deleted)
         self.offsets = self.open_journal("offsets.journal", OffsetsJournal)
         self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer, sync=sync)
         self.compactor = Compactor(files, self.commit, clock, compact) if compact else None
@@ -187,7 +191,7 @@ class LogStore:
                     self._files.rename(self._topics / name, folder)
                 going.append(folder)
             elif name not in expected:
-                aside = self._folder / "quarantine" / f"{name}-{self._clock.wall_ms()}"
+                aside = self._folder / "quarantine" / longer(name, f"-{self._clock.wall_ms()}")
                 self._files.make_folder(aside.parent)
                 self._files.sync_folder(self._folder)
                 self._files.rename(folder, aside)
@@ -227,8 +231,10 @@ class LogStore:
         recovered = recovery.run(clean=self.clean)
         if recovered.scanned_bytes and not self.clean:
             _log.info("%s: checked %d bytes", folder.name, recovered.scanned_bytes)
+        # Where a power failure may take the end, it may take it to before the start.
+        start = min(known.start, recovered.segments[-1].next_offset)
         return self._partition(
-            self._files, entry, identity, settings, observer, recovered.segments, known.start
+            self._files, entry, identity, settings, observer, recovered.segments, start
         )
 
     def _partition(
@@ -299,8 +305,23 @@ class LogStore:
             every = [self.partition_folder(entry.name, n) for n in range(entry.partitions)]
             folders = [folder for folder in every if self._files.exists(folder)]
         self.commit.metadata_changed(
-            partial(write_identities, self._files, self._topics, folders, entry), self.catalog.sync
+            partial(self._describe_beside, folders, entry), self.catalog.sync
         )
+
+    def _describe_beside(self, folders: list[Path], entry: TopicEntry) -> None:
+        """Write what the catalog says of a topic beside its partitions. Runs on the commit thread."""
+        for _ in range(2):
+            try:
+                write_identities(self._files, self._topics, folders, entry)
+                return
+            except SyncAllError:
+                raise
+            except OSError as error:
+                if not means_full(error):
+                    raise
+                self.space.found_full()  # gives up the reserve
+        # It is for the day on which the catalog is damaged; the topic itself does not depend on it.
+        _log.warning("%s: no room for its description beside its partitions", entry.name)
 
     def delete_topic(
         self, entry: TopicEntry, partitions: Iterable[Partition], gone: Callable[[], None]
@@ -318,6 +339,8 @@ class LogStore:
             self.commit.forget(partition)
             partition.offline = "the topic was deleted"
             self.positions.forget(partition.identity)
+            if self._memory.exists(partition.folder):
+                remove_tree(self._memory, partition.folder)
         renames: list[tuple[Path, Path]] = []
         for number in range(entry.partitions):
             folder = self.partition_folder(entry.name, number)
@@ -373,12 +396,12 @@ class LogStore:
         ends = {p.identity: Position(p.end_offset, p.start_offset) for p in whole}
         self.positions.note(ends)
         self.positions.rewrite()
-        if len(whole) == len(kept):
+        if len(whole) == len(kept) and self.commit.metadata_failed is None:
             write_atomically(self._files, self._folder / "clean", b"stopped in order\n")
 
 
 def _deleted_name(folder: str, topic_id: UUID) -> str:
-    return f"{folder}~{topic_id.hex}{DELETED}"
+    return longer(folder, f"~{topic_id.hex}{DELETED}")
 
 
 def _retire(files: Files, folder: Path, segments: list[Segment], removed: list[Path]) -> None:
@@ -389,12 +412,11 @@ def _retire(files: Files, folder: Path, segments: list[Segment], removed: list[P
         for segment in segments:
             # The log file first and for good: a crash in between leaves a log that begins later,
             # never one with a hole.
-            *others, log = segment.paths()
-            for path in (log, *others):
+            for path in reversed(segment.paths()):
                 gone = path.with_name(path.name + DELETED)
                 files.rename(path, gone)
                 removed.append(gone)
-                if path is log:
+                if path.suffix == ".log":
                     files.sync_folder(folder)
     except OSError as error:
         # What keeps its name is removed at the next start: the recorded start lies above it.

@@ -151,8 +151,9 @@ class Server:
         def tick() -> None:
             try:
                 job()
-            except OSError as error:
-                _log.error("periodic work failed and is tried again: %s", error)
+            except Exception:
+                # Also a mistake of ours: without this work disks fill up and connections are not ended.
+                _log.exception("periodic work failed and is tried again")
             self._timers[at] = loop.call_later(seconds, tick)
 
         self._timers.append(loop.call_later(seconds, tick))

@@ -70,6 +70,8 @@ class CleanerProcess:
                 last = _read(line)
                 if isinstance(last, Cleaned):
                     report(last)
+        except ValueError as error:  # a line that is too long, or no JSON
+            last = Failed(f"a report of the process that compacts cannot be read: {error}")
         finally:
             if process.returncode is None:
                 process.kill()
