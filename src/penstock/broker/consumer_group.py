@@ -26,6 +26,7 @@ from penstock.broker.consumer_member import AWAY, JOINING, LEAVING, Beat, Consum
 from penstock.broker.group_errors import (
     FencedInstanceError,
     FencedMemberEpochError,
+    GroupError,
     GroupFullError,
     InvalidHeartbeatError,
     StaleMemberEpochError,
@@ -213,7 +214,7 @@ class ConsumerGroup:
         if beat.instance_id is not None:
             known = self._static.get(beat.instance_id)
             if known is None:
-                raise self._unknown(beat.member_id)
+                raise self._no_member(beat)
             if known != beat.member_id:
                 raise FencedInstanceError(
                     f"use group {self.name}",
@@ -222,8 +223,13 @@ class ConsumerGroup:
                 )
         member = self.members.get(beat.member_id)
         if member is None:
-            raise self._unknown(beat.member_id)
+            raise self._no_member(beat)
         return member
+
+    def _no_member(self, beat: Beat) -> GroupError:
+        if beat.epoch > self.epoch:
+            return before_restart(self.name)
+        return self._unknown(beat.member_id)
 
     def _add(self, member: ConsumerMember) -> None:
         self.members[member.id] = member
@@ -381,6 +387,18 @@ class ConsumerGroup:
         return UnknownMemberError(
             f"use group {self.name}", f"{member_id[:100]!r} is not a member", "join again"
         )
+
+
+def before_restart(name: str) -> FencedMemberEpochError:
+    """For a member with an epoch that the group has not reached since the server was started.
+
+    Most clients join again after any answer that they are no member; some only after this one.
+    """
+    return FencedMemberEpochError(
+        f"use group {name[:100]}",
+        "its members are not known any more since the server was restarted",
+        "give up all partitions and join again",
+    )
 
 
 def check(beat: Beat) -> None:

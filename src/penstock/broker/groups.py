@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from uuid import UUID
 
-from penstock.broker.consumer_group import ConsumerGroup, check
+from penstock.broker.consumer_group import ConsumerGroup, before_restart, check
 from penstock.broker.consumer_member import JOINING, Beat, Told
 from penstock.broker.dialect import Dialect
 from penstock.broker.group import Group
@@ -200,7 +200,7 @@ class Groups:
         if beat.epoch != JOINING:
             # Kafka says that the group is unknown, which its members take for fatal; but a group is
             # also unknown after a restart, and they have only to join again.
-            raise _unknown_member(name)
+            raise before_restart(name) if beat.epoch > JOINING else _unknown_member(name)
         if group is not None and not group.is_empty:
             return self._upgrade(group, beat)
         made = self._mixed(name)

@@ -70,6 +70,14 @@ class TestOneMember:
         with pytest.raises(UnknownMemberError):
             consumer.beat(epoch=1)
 
+    def test_whom_only_the_broker_before_a_restart_knew_is_fenced(self, fleet: Fleet) -> None:
+        """Some clients join again after this answer only."""
+        consumers = pair(fleet)
+        fleet.group = Fleet().group
+        for consumer in consumers:
+            with pytest.raises(FencedMemberEpochError):
+                consumer.beat()
+
     def test_falls_silent(self, fleet: Fleet) -> None:
         consumer = fleet.consumer("a")
         consumer.step()

@@ -100,7 +100,7 @@ class TestHeartbeat:
         exchange.topic(partitions=2)
         beat(exchange)
         exchange.open()
-        assert beat(exchange, member_epoch=1).error_code == Code.UNKNOWN_MEMBER_ID
+        assert beat(exchange, member_epoch=1).error_code == Code.FENCED_MEMBER_EPOCH
         (share,) = shares(beat(exchange).assignment).values()
         assert share == [0, 1]
 
