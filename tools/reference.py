@@ -212,7 +212,7 @@ _API_HEAD: Final = f"""# Kafka requests and versions
 What a client finds in ApiVersions. The ranges are those of Kafka 4.3, so that clients take the broker
 for one, and InitProducerId 6 for two-phase transactions, which no client uses unless it wants them; a
 request or a version that is not here closes the connection, except that ApiVersions itself answers with
-what there is.
+the versions it has.
 
 | request | key | versions |
 |---|---|---|

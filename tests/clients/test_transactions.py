@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from tests.clients.admin_requests import find_coordinator
 from tests.clients.brokers import Broker
-from tests.clients.contract import MakeTopic, NewName, Record, eventually
+from tests.clients.contract import Code, MakeTopic, NewName, Record, eventually
 from tests.clients.wire import LATEST, Wire
 from tools.kafka import java_tool
 
 from kafka import KafkaProducer
 
 TOOLS = "org.apache.kafka.tools"
+CONCURRENT_TRANSACTIONS = 51
 
 
 def confluent(broker: Broker, name: str, **settings: Any) -> Any:
@@ -161,6 +169,75 @@ def test_a_transaction_that_is_left_alone_is_aborted(
     send(producer, topic, b"left")
     wire.write(topic, [Record(b"after")])
     assert eventually_committed(broker, topic, 1) == [b"after"]
+
+
+@pytest.mark.compat
+def test_what_a_producer_hears_whose_time_was_up(
+    wire: Wire, make_topic: MakeTopic, new_name: NewName
+) -> None:
+    topic = make_topic()
+    started = {
+        case: _begin(wire, topic, new_name()) for case in ("old", "commit", "abort", "again")
+    }
+    for who in started.values():
+        request = DescribeTransactionsRequest(transactional_ids=[who["transactional_id"]])
+        eventually(partial(_aborted, wire, request), "the transaction is aborted")
+
+    def end(case: str, version: int, *, commit: bool) -> Code:
+        request = EndTxnRequest(**started[case], committed=commit)
+        return eventually(partial(_settled, wire, request, version), "the transaction is settled")
+
+    started["done"] = _begin(wire, topic, new_name())
+    assert end("done", 5, commit=True) is Code.NONE
+    assert end("done", 5, commit=False) is Code.INVALID_TXN_STATE
+    assert end("old", 4, commit=False) is Code.PRODUCER_FENCED
+    assert end("commit", 5, commit=True) is Code.INVALID_TXN_STATE
+    assert end("abort", 5, commit=False) is Code.NONE
+    again = InitProducerIdRequest(**started["again"], transaction_timeout_ms=1000)
+    assert Code(wire.call(again, 5).error_code) is Code.NONE
+
+
+def _begin(wire: Wire, topic: str, name: str) -> dict[str, Any]:
+    """A producer whose transaction will be open for a second."""
+    first = InitProducerIdRequest(
+        transactional_id=name, transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1
+    )
+    made = eventually(partial(_registered, wire, first), "a producer is registered")
+    message = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    added = wire.call(
+        AddPartitionsToTxnRequest(
+            transactions=[],
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=made.producer_id,
+            v3_and_below_producer_epoch=made.producer_epoch,
+            v3_and_below_topics=[message(name=topic, partitions=[0])],
+        ),
+        3,
+    )
+    assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    return {
+        "transactional_id": name,
+        "producer_id": made.producer_id,
+        "producer_epoch": made.producer_epoch,
+    }
+
+
+def _aborted(wire: Wire, request: Any) -> Any:
+    (state,) = wire.call(request, 0).transaction_states
+    return state if state.transaction_state == "CompleteAbort" else None
+
+
+def _settled(wire: Wire, request: Any, version: int) -> Code | None:
+    """The answer, or None while a Kafka is still busy with the end before."""
+    code = wire.call(request, version).error_code
+    return None if code == CONCURRENT_TRANSACTIONS else Code(code)
+
+
+def _registered(wire: Wire, request: Any) -> Any:
+    """The answer, or None while a Kafka that has just been started is not ready for it."""
+    wire.call(find_coordinator(request.transactional_id, kind=1))  # which a Kafka makes for it
+    answer = wire.call(request, 5)
+    return answer if answer.error_code == 0 else None
 
 
 def test_administration(

@@ -46,9 +46,7 @@ def test_api_versions_too_new(wire: Wire, version: int) -> None:
     assert size == 10 + 6 * count
     keys = [struct.unpack_from(">hhh", data, 10 + 6 * index) for index in range(count)]
     listed = {key: (low, high) for key, low, high in keys}
-    offered = wire.versions()  # of which a Kafka lists ApiVersions only
-    assert listed[18] == offered[18]
-    assert all(offered[key] == versions for key, versions in listed.items())
+    assert listed == {18: wire.versions()[18]}
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("bad name", "1"), ("good", "-1")])

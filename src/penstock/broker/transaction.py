@@ -60,7 +60,7 @@ class Transaction:
         self.name = name
         self.producer = producer
         self.previous = NO_PRODUCER
-        """Who used the id before the last change of hands."""
+        """Who used the id before it changed hands, or before its time was up: it may go on (KIP-588)."""
         self.kept: Producer | None = None
         """Who wrote the open transaction, if the id has changed hands since without ending it."""
         self.timeout_ms = timeout_ms
@@ -113,6 +113,27 @@ class Transaction:
             return author._replace(epoch=author.epoch + 1)
         return author._replace(epoch=epoch)
 
+    def has_ended(self, producer: Producer, *, commit: bool, new_epoch: bool) -> bool:
+        """Whether what a producer asks for is how its last transaction ended.
+
+        Its epoch has moved on then in the newer protocol. In the older one it has not, unless the
+        transaction was ended by others, of which the producer must hear.
+
+        Raises:
+            InvalidTransactionStateError: it has ended the other way.
+        """
+        if self.last is None or self.last.producer != producer:
+            return False
+        if producer == self.producer:
+            return self.last.commit == commit
+        if new_epoch and self.last.commit != commit:
+            raise InvalidTransactionStateError(
+                f"end the transaction of {self.name}",
+                "it was committed" if self.last.commit else "it was aborted, or its time was up",
+                "begin another one",
+            )
+        return new_epoch
+
     def check_takes_more(self) -> None:
         """Pass while something can be added.
 
@@ -134,6 +155,12 @@ class Transaction:
             f"use transactional id {self.name}",
             f"epoch {producer.epoch} is not the one in use, {self.producer.epoch}",
             "a newer producer has taken over, or the transaction timed out; start anew",
+        )
+
+    def not_open(self) -> InvalidTransactionStateError:
+        """For who wants to end what has not begun."""
+        return InvalidTransactionStateError(
+            f"end the transaction of {self.name}", "none is open", "begin one first"
         )
 
     def concurrent(self) -> ConcurrentTransactionError:

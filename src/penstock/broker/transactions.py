@@ -422,6 +422,7 @@ class Transactions:
             return
         _log.warning("transaction of %s aborted: open for too long", transaction.name)
         if transaction.settled:
+            transaction.previous = transaction.producer
             self._fence(transaction)
         else:
             transaction.waiting.append(partial(self._time_out, transaction))
@@ -444,16 +445,14 @@ class Transactions:
             TransactionError, StorageError: nothing was done.
         """
         transaction = self._by_name.get(name)
-        if transaction is not None and transaction.last == Ended(producer, commit):
+        if transaction and transaction.has_ended(producer, commit=commit, new_epoch=new_epoch):
             done(None, transaction.producer)  # asked again, because the answer was lost
             return
         transaction = self.check(name, producer)
         if transaction.state is State.DECIDING:
             raise transaction.concurrent()
         if transaction.state is State.EMPTY and (commit or not new_epoch):
-            raise InvalidTransactionStateError(
-                f"end the transaction of {name}", "none is open", "begin one first"
-            )
+            raise transaction.not_open()
         if not transaction.settled:
             transaction.waiting.append(
                 lambda: self._end_later(name, producer, done, commit=commit, new_epoch=new_epoch)

@@ -52,8 +52,13 @@ def finalized_levels() -> dict[str, int]:
 
 
 def unsupported_version(call: Call) -> None:
-    """Answer a version that is too high: in version 0, which every client reads (KIP-511)."""
-    response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=_api_keys())
+    """Answer a version that is too high: in version 0, which every client reads (KIP-511).
+
+    With nothing but the versions of this request: some clients would take more for the whole answer,
+    and so miss the features, which version 0 has not.
+    """
+    own = [api for api in _api_keys() if api.api_key == ApiVersionsResponse.API_KEY]
+    response = ApiVersionsResponse(error_code=Code.UNSUPPORTED_VERSION, api_keys=own)
     _reply(call, response, 0)
 
 

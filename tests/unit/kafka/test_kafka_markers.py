@@ -50,7 +50,7 @@ def test_all_of_it_is_aborted(exchange: Exchange, version: int) -> None:
     assert codes(answer(asked, version, slot)) == [Code.NONE]
     assert latest(exchange, 1) == 2
     assert fetched(exchange) == (-1, Code.NONE)
-    assert end(exchange, producer).error_code == Code.PRODUCER_FENCED
+    assert end(exchange, producer).error_code == Code.INVALID_TXN_STATE
     exchange.open()
     assert latest(exchange, 1) == 2
 

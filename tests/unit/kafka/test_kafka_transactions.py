@@ -79,7 +79,7 @@ def test_the_end_can_be_asked_for_again(exchange: Exchange, version: int) -> Non
     if version >= 5:
         assert first.producer_epoch == again.producer_epoch == producer.epoch + 1
     other = end(exchange, producer, version, commit=False).error_code
-    assert other == (Code.PRODUCER_FENCED if version >= 5 else Code.INVALID_TXN_STATE)
+    assert other == Code.INVALID_TXN_STATE
 
 
 def test_after_a_restart_too(exchange: Exchange) -> None:
@@ -127,7 +127,27 @@ def test_time_is_up(exchange: Exchange) -> None:
     exchange.drain()
     assert latest(exchange, 1) == 2
     assert append(exchange, producer, 1) is Code.INVALID_PRODUCER_EPOCH
-    assert end(exchange, producer).error_code == Code.PRODUCER_FENCED
+    assert end(exchange, producer).error_code == Code.INVALID_TXN_STATE
+    assert end(exchange, producer, commit=False).error_code == Code.NONE
+    assert end(exchange, producer, 4, commit=False).error_code == Code.PRODUCER_FENCED
+
+
+def test_after_its_time_was_up_a_producer_goes_on_unless_another_has_begun(
+    exchange: Exchange,
+) -> None:
+    producer = begin(exchange)
+    append(exchange, producer)
+    exchange.timers.advance(10.1)
+    exchange.drain()
+    claim = {"producer_id": producer.id, "producer_epoch": producer.epoch}
+    answer = init(exchange, **claim)
+    assert answer.error_code == Code.NONE
+    assert answer.producer_epoch > producer.epoch
+    going_on = Producer(answer.producer_id, answer.producer_epoch)
+    assert append(exchange, going_on) is Code.NONE
+    assert end(exchange, going_on).error_code == Code.NONE
+    begin(exchange)
+    assert init(exchange, **claim).error_code == Code.PRODUCER_FENCED
 
 
 def test_taking_over_aborts(exchange: Exchange) -> None:

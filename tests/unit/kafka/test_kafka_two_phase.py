@@ -173,7 +173,7 @@ def test_an_ordinary_transaction_can_be_kept_too(exchange: Exchange) -> None:
     assert ongoing(answer) == author
     later(exchange, 10.1)
     assert latest(exchange, 1) == 2
-    assert end(exchange, user(answer)).error_code == Code.PRODUCER_FENCED
+    assert end(exchange, user(answer)).error_code == Code.INVALID_TXN_STATE
 
 
 def test_records_that_are_deleted_before_it_ends(exchange: Exchange) -> None:
