@@ -57,6 +57,12 @@ FETCH_RESPONSE_BYTES_MAX = 16 * MIB
 FETCH_BYTES_ENOUGH_HERE = 512 * KIB
 # Kafka's max.incremental.fetch.session.cache.slots.
 FETCH_SESSIONS_MAX = 1_000
+# A fetch of 60 bytes looks at every partition of its session: 25 ms for so many, in which the loop does
+# nothing else. They are a whole topic of the largest kind; a client that wants more has no session and
+# names them all in each of its fetches, which its request must then have room for.
+FETCH_SESSION_PARTITIONS_MAX = 10_000
+# Of all sessions together, at 140 bytes each, or 550 if each has a topic of its own: 275 MB at the most.
+FETCH_SESSIONS_PARTITIONS_TOTAL = 500_000
 # Fetches that wait longer are answered empty, whatever they asked for.
 FETCH_WAIT_MS_MAX = 60_000
 
@@ -205,6 +211,8 @@ VIEW_LOOK_SECONDS = 0.25
 VIEW_SIGN_SECONDS = 15.0
 
 assert VIEW_SUBSCRIPTIONS_MAX < HTTP_CONNECTIONS_MAX
+assert PARTITIONS_PER_TOPIC_MAX <= FETCH_SESSION_PARTITIONS_MAX, "any one topic fits a session"
+assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_TOTAL
 assert FIRST_FRAME_BYTES_MAX < FRAME_BYTES_MAX
 assert BATCH_BYTES_MAX < DECOMPRESSED_BYTES_MAX, "what is stored plain can be stored packed"
 assert RECEIVE_BUFFER_BYTES_MIN < RECEIVE_BUFFER_BYTES_KEPT < LARGE_FRAME_BYTES_TOTAL

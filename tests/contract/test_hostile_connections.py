@@ -23,7 +23,14 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from tests.clients.contract import Code, Record, eventually
 from tests.clients.wire import LATEST, Wire, build_batch, fetch_request, produce_request
 
-from penstock.limits import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX, KIB, MIB, REQUEST_BYTES_MAX
+from penstock.limits import (
+    FETCH_SESSION_PARTITIONS_MAX,
+    FIRST_FRAME_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    KIB,
+    MIB,
+    REQUEST_BYTES_MAX,
+)
 from penstock.server.memory import FrameMemory
 from penstock.testing import RunningBroker, broker
 
@@ -400,6 +407,22 @@ def test_many_large_frames_at_once_share_the_budget(
                 sender.join()
         assert wire.offset("large", LATEST) == 30
         assert peak - before < 100
+
+
+def test_a_fetch_session_does_not_grow_without_end(wire: Wire) -> None:
+    """A fetch of a few bytes looks at every partition of its session, and all others wait for it."""
+    step = FETCH_SESSION_PARTITIONS_MAX // 4
+    opening = fetch_request("none", {0: 0}, session_epoch=0, max_wait_ms=0)
+    session = {"session_id": wire.call(opening, NAMED).session_id, "max_wait_ms": 0}
+    sizes = []
+    for epoch in range(1, 6):
+        made_up = dict.fromkeys(range(epoch * step, (epoch + 1) * step), 0)
+        answer = wire.call(fetch_request("none", made_up, session_epoch=epoch, **session), NAMED)
+        if answer.error_code != Code.NONE:
+            break
+        sizes.append(len(answer.responses[0].partitions))
+    assert answer.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert sizes == [1 + step, 1 + 2 * step, 1 + 3 * step]
 
 
 def in_thread(job: Callable[[], object]) -> threading.Thread:

@@ -60,7 +60,9 @@ def handle(call: Call) -> None:
     if session.epoch != request.session_epoch:
         _refuse(call, Code.INVALID_FETCH_SESSION_EPOCH)
         return
-    session.update(request.partitions, request.forgotten)
+    if not sessions.update(session, request.partitions, request.forgotten):
+        _refuse(call, Code.FETCH_SESSION_ID_NOT_FOUND)
+        return
     session.next_epoch()
     Fetch(call, request, session.partitions, session, incremental=True).start()
 

@@ -6,14 +6,23 @@ request (session id, epoch)     meaning
 (id, 0)                         close that session and open another
 (id, -1)                        full fetch, and close that session
 (id, n)                         the n-th incremental fetch of that session
+
+A session that would become too large is not there: a full fetch that asks for it is answered without
+one, and an incremental fetch is told that there is none, whereupon its client makes a full fetch.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from random import Random
 
-from penstock.limits import FETCH_SESSIONS_MAX
+from penstock.limits import (
+    FETCH_SESSION_PARTITIONS_MAX,
+    FETCH_SESSIONS_MAX,
+    FETCH_SESSIONS_PARTITIONS_TOTAL,
+    TOPIC_NAME_CHARS_MAX,
+)
 from penstock.wire.requests import NO_SESSION, FetchPartition, PartitionKey
 
 INITIAL_EPOCH = 0
@@ -29,6 +38,17 @@ class FetchSession:
         self.id = session_id
         self.epoch = 1
         self.partitions = partitions
+
+    def has_room_for(
+        self, changed: dict[PartitionKey, FetchPartition], forgotten: list[PartitionKey]
+    ) -> bool:
+        """Whether an incremental fetch leaves the session small enough."""
+        if not _can_be_topics(changed):
+            return False
+        if len(self.partitions) + len(changed) <= FETCH_SESSION_PARTITIONS_MAX:
+            return True  # nearly always, and without looking at each
+        after = (self.partitions.keys() | changed.keys()).difference(forgotten)
+        return len(after) <= FETCH_SESSION_PARTITIONS_MAX
 
     def update(
         self, changed: dict[PartitionKey, FetchPartition], forgotten: list[PartitionKey]
@@ -51,23 +71,33 @@ class FetchSession:
 class FetchSessions:
     """All open sessions; the least recently used gives way when there are too many."""
 
-    def __init__(self, random: Random, limit: int = FETCH_SESSIONS_MAX) -> None:
+    def __init__(
+        self,
+        random: Random,
+        limit: int = FETCH_SESSIONS_MAX,
+        partitions_limit: int = FETCH_SESSIONS_PARTITIONS_TOTAL,
+    ) -> None:
         self._random = random
         self._limit = limit
+        self._partitions_limit = partitions_limit
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.partitions = 0
+        """How many all sessions have together."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, partitions: dict[PartitionKey, FetchPartition]) -> FetchSession:
-        """A new session with an id that is hard to guess."""
+    def open(self, partitions: dict[PartitionKey, FetchPartition]) -> FetchSession | None:
+        """A new session with an id that is hard to guess; None if it would be too large."""
+        if len(partitions) > FETCH_SESSION_PARTITIONS_MAX or not _can_be_topics(partitions):
+            return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random.randrange(1, 2**31)
         session = FetchSession(session_id, partitions)
         self._sessions[session_id] = session
-        if len(self._sessions) > self._limit:
-            self._sessions.popitem(last=False)
+        self.partitions += len(partitions)
+        self._make_room()
         return session
 
     def get(self, session_id: int) -> FetchSession | None:
@@ -77,6 +107,34 @@ class FetchSessions:
             self._sessions.move_to_end(session_id)
         return session
 
+    def update(
+        self,
+        session: FetchSession,
+        changed: dict[PartitionKey, FetchPartition],
+        forgotten: list[PartitionKey],
+    ) -> bool:
+        """Apply an incremental fetch; or end the session, which would become too large."""
+        if not session.has_room_for(changed, forgotten):
+            self.close(session.id)
+            return False
+        before = len(session.partitions)
+        session.update(changed, forgotten)
+        self.partitions += len(session.partitions) - before
+        self._make_room()
+        return True
+
+    def _make_room(self) -> None:
+        """The one used last stays: by itself it is within every limit."""
+        while len(self._sessions) > self._limit or self.partitions > self._partitions_limit:
+            self.close(next(iter(self._sessions)))
+
     def close(self, session_id: int) -> None:
         """End a session, if it is open."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= len(session.partitions)
+
+
+def _can_be_topics(keys: Iterable[PartitionKey]) -> bool:
+    """Whether no name is longer than a topic's: made up, they could take any amount of memory."""
+    return all(len(key.topic.name) <= TOPIC_NAME_CHARS_MAX for key in keys)

@@ -187,6 +187,29 @@ def test_a_session_mentions_only_what_changed(topic: Exchange) -> None:
     assert refused.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
 
 
+def test_who_wants_more_than_a_session_may_have_is_served_without_one(
+    topic: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way of a client: it is told that its session is gone, and makes full fetches from then on."""
+    monkeypatch.setattr("penstock.kafka.fetch_session.FETCH_SESSION_PARTITIONS_MAX", 2)
+    append(topic, 2, b"x")
+    topic.drain()
+    at_once: dict[str, Any] = {"max_wait_ms": 0}
+    first = answered(topic.begin(fetch_request(0, 0, session_epoch=0, **at_once), VERSION), topic)
+    assert first.session_id > 0
+    grown = fetch_request(0, 0, 0, session_id=first.session_id, session_epoch=1, **at_once)
+    refused = answered(topic.begin(grown, VERSION), topic)
+    assert (refused.error_code, refused.session_id) == (Code.FETCH_SESSION_ID_NOT_FOUND, 0)
+    assert refused.responses == []
+    assert len(topic.context.fetch_sessions) == 0
+    for _ in range(2):
+        everything = fetch_request(0, 0, 0, session_epoch=0, **at_once)
+        full = answered(topic.begin(everything, VERSION), topic)
+        assert (full.error_code, full.session_id) == (Code.NONE, 0)
+        assert len(full.responses[0].partitions) == 3
+        assert records_of(full) == {2: 0}
+
+
 def test_cold_data_is_read_on_a_thread_and_then_answered(topic: Exchange) -> None:
     append(topic, 0, b"x")
     topic.drain()
