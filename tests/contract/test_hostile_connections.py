@@ -443,6 +443,18 @@ def test_announced_frames_cost_nothing_until_they_come(running: RunningBroker, w
         assert memory_mib() - before < 60
 
 
+def test_those_who_sent_much_and_are_silent_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.server.app.RECEIVE_BUFFER_LOOK_SECONDS", 0.1)
+    with neighbourhood() as (running, _), ExitStack() as stack:
+        clients = [stack.enter_context(Wire(running.bootstrap)) for _ in range(50)]
+        before = memory_mib()
+        request = produce_request("absent", {0: bytes(2 * MIB - KIB)})
+        for client in clients:
+            client.versions()
+            client.call(request, NAMED)
+        eventually(lambda: memory_mib() - before < 30 or None, "100 MiB are given back", 5)
+
+
 def test_more_connections_than_the_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

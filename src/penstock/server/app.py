@@ -26,7 +26,12 @@ from penstock.kafka.consumer_dialect import ConsumerDialect
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
 from penstock.kafka.share_session import ShareSessions
-from penstock.limits import CONNECTIONS_MAX, OFFSETS_SYNC_SECONDS, SWITCH_SECONDS
+from penstock.limits import (
+    CONNECTIONS_MAX,
+    OFFSETS_SYNC_SECONDS,
+    RECEIVE_BUFFER_LOOK_SECONDS,
+    SWITCH_SECONDS,
+)
 from penstock.log.store import LogStore
 from penstock.server.cleaner import CleanerProcess
 from penstock.server.connection import Connection, Connections
@@ -89,6 +94,7 @@ class Server:
             self._cold_threads.stop()
             self._lock.release()
             raise
+        self._every(loop, RECEIVE_BUFFER_LOOK_SECONDS, self._connections.shrink_buffers)
         self._every(loop, _STALL_LOOK_SECONDS, self._connections.close_stalled)
         self._every(loop, _RETENTION_SECONDS, self.broker.keep_retention)
         self._every(loop, OFFSETS_SYNC_SECONDS, self.broker.groups.sync_offsets)

@@ -26,6 +26,7 @@ from penstock.limits import (
     IDLE_SECONDS_MAX,
     JOIN_BYTES_MAX,
     RECEIVE_BUFFER_BYTES_KEPT,
+    RECEIVE_BUFFERS_SHRUNK_MAX,
     REQUESTS_IN_FLIGHT_MAX,
     WRITE_BUFFER_BYTES_MAX,
 )
@@ -91,6 +92,18 @@ class Connections:
         while not condition():
             self._changed.clear()
             await self._changed.wait()
+
+    def shrink_buffers(self) -> None:
+        """Take back the memory of those who make no use of it. Called now and then."""
+        self._shrink_buffers(list(self.open))
+
+    def _shrink_buffers(self, left: list[Pump]) -> None:
+        """A few in each turn of the loop, so that nobody waits for the buffers of thousands."""
+        shrunk = 0
+        while left and shrunk < RECEIVE_BUFFERS_SHRUNK_MAX:
+            shrunk += left.pop().shrink_buffer()
+        if left:
+            asyncio.get_running_loop().call_soon(self._shrink_buffers, left)
 
     def close_stalled(self) -> None:
         """Close what has not moved for too long. Called now and then."""
@@ -233,6 +246,10 @@ class Pump:
             return
         self._reserved = size
         self._update_reading()
+
+    def shrink_buffer(self) -> bool:
+        """Give the receive buffer back if the client no longer fills it; whether it was."""
+        return self._frames.shrink_unless_filled()
 
     def _release_memory(self) -> None:
         if self._reserved:

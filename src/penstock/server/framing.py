@@ -2,13 +2,14 @@
 
 The buffer is handed out to be received into, and frames are views of it: nothing is copied, and a
 frame is valid until the next call. It starts small, grows to what its client sends, and is given back
-after an unusually large frame.
+after an unusually large frame, or when its client no longer fills it.
 
 This module may run compiled (setup.py), with the C types that stand in framing.pxd.
 """
 
 from __future__ import annotations
 
+from mmap import MAP_PRIVATE, mmap
 from struct import Struct
 
 import cython
@@ -49,12 +50,14 @@ class FrameBuffer:
     """Bytes received and not yet taken."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray(RECEIVE_BUFFER_BYTES_MIN)
-        self._view = memoryview(self._buffer)
+        self._view = _allocated(RECEIVE_BUFFER_BYTES_MIN)
+        self._data = self._view
+        self._size = RECEIVE_BUFFER_BYTES_MIN
         self._start = 0
         self._end = 0
         self.total = 0
         """All bytes that ever came."""
+        self._total_seen = 0
         self.trusted = False
         """Set once the peer has sent a well-formed request: larger frames may follow."""
 
@@ -71,8 +74,8 @@ class FrameBuffer:
     def _length(self) -> int:
         """What the four bytes at the start say; the caller knows that they are there."""
         if cython.compiled:
-            return load_int32(cython.cast(cython.p_uchar, self._buffer) + self._start)
-        return int(_LENGTH.unpack_from(self._buffer, self._start)[0])
+            return load_int32(cython.address(self._data[self._start]))
+        return int(_LENGTH.unpack_from(self._view, self._start)[0])
 
     def space(self) -> memoryview:
         """Where to receive: room for the rest of the frame, or for a few more."""
@@ -80,25 +83,43 @@ class FrameBuffer:
             self._start = self._end = 0
             return self._view
         # A large frame gets room as it arrives: to announce one must not cost more than its bytes.
+        wanted = self.wanted()
         arrived = max(4 * self.pending(), RECEIVE_BUFFER_BYTES_KEPT)
-        need = max(min(self.wanted(), arrived), RECEIVE_BUFFER_BYTES_MIN)
-        if need > len(self._buffer):
-            self._move_to(bytearray(_rounded(need)))
-        elif self._start + need > len(self._buffer):
-            self._move_to(self._buffer)
+        need = max(min(wanted, arrived), RECEIVE_BUFFER_BYTES_MIN)
+        if need > self._size:
+            kept = wanted <= RECEIVE_BUFFER_BYTES_KEPT
+            self._move_to(_mapped(need) if kept else _allocated(need))
+        elif self._start + need > self._size:
+            self._move_to(self._view)
         return self._view[self._end :]
 
-    def _move_to(self, buffer: bytearray) -> None:
+    def _move_to(self, view: memoryview) -> None:
         kept = bytes(self._view[self._start : self._end])
-        self._buffer = buffer
-        self._view = memoryview(buffer)
-        self._view[: len(kept)] = kept
+        self._view = view
+        self._data = view
+        self._size = len(view)
+        view[: len(kept)] = kept
         self._start, self._end = 0, len(kept)
 
     def shrink(self) -> None:
         """Give an unusually large buffer back, now and not when more comes: that may be never."""
-        if len(self._buffer) > RECEIVE_BUFFER_BYTES_KEPT:
-            self._move_to(bytearray(_rounded(max(self.pending(), RECEIVE_BUFFER_BYTES_MIN))))
+        if self._size > RECEIVE_BUFFER_BYTES_KEPT:
+            self._move_to(_allocated(max(self.pending(), RECEIVE_BUFFER_BYTES_MIN)))
+
+    def shrink_unless_filled(self) -> bool:
+        """Give a buffer back into which less than its size has come since the last call; whether it was.
+
+        By the bytes and not by the silence: a client that goes on with small requests needs it no more.
+        A frame that needs the room keeps it, or every byte of it that comes late would cost a new one.
+        """
+        came = self.total - self._total_seen
+        self._total_seen = self.total
+        if came >= self._size or self._size <= RECEIVE_BUFFER_BYTES_MIN:
+            return False
+        if max(self.pending(), self.wanted()) > RECEIVE_BUFFER_BYTES_MIN:
+            return False
+        self._move_to(_allocated(RECEIVE_BUFFER_BYTES_MIN))
+        return True
 
     def received(self, count: int) -> None:
         """So many bytes were put into the space."""
@@ -131,6 +152,19 @@ class FrameBuffer:
                     f"this looks like {stranger}", "this port speaks Kafka's protocol"
                 )
         return FrameError(f"a frame of {size} bytes is not accepted")
+
+
+def _allocated(size: int) -> memoryview:
+    """A small buffer, or one that goes after its frame: the allocator has the next at hand."""
+    return memoryview(bytearray(_rounded(size)))
+
+
+def _mapped(size: int) -> memoryview:
+    """A buffer that may be kept for long: when it goes, the system has all of its memory again.
+
+    The allocator keeps what lies between blocks in use: 160 of 400 MiB, of 200 connections.
+    """
+    return memoryview(mmap(-1, _rounded(size), flags=MAP_PRIVATE))
 
 
 def _rounded(size: int) -> int:

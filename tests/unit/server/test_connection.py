@@ -11,7 +11,13 @@ from tests.unit.server.served import Client, Handler, Reply, Run, Served, framed
 
 from penstock.errors import PenstockError
 from penstock.kafka.call import Answer, Peer
-from penstock.limits import FRAME_SECONDS_MAX, IDLE_SECONDS_MAX, KIB, MIB
+from penstock.limits import (
+    FRAME_SECONDS_MAX,
+    IDLE_SECONDS_MAX,
+    KIB,
+    MIB,
+    RECEIVE_BUFFERS_SHRUNK_MAX,
+)
 from penstock.server.connection import Connections
 from penstock.server.memory import FrameMemory
 
@@ -312,6 +318,35 @@ class TestLargeFrames:
                 for answer in served.handler.answers:
                     answer.fill([b"!"])
                 await served.until(lambda: not served.connections.open)
+
+        run(test)
+
+
+class TestIdleBuffers:
+    def test_they_are_given_back_a_few_at_a_time(self, run: Run) -> None:
+        async def test() -> None:
+            async with serving(Handler(lambda _: b"!")) as served:
+                clients = [await trusted(served) for _ in range(RECEIVE_BUFFERS_SHRUNK_MAX + 3)]
+                for client in clients:
+                    client.send(bytes(MIB))
+                    assert await client.receive(1) == b"!"
+                served.connections.shrink_buffers()
+                left = [one.shrink_buffer() for one in served.connections.open]
+                assert sum(left) == 3, "the others had nothing to give back any more"
+
+        run(test)
+
+    def test_all_are_given_back_in_the_end(self, run: Run) -> None:
+        async def test() -> None:
+            async with serving(Handler(lambda _: b"!")) as served:
+                clients = [await trusted(served) for _ in range(2 * RECEIVE_BUFFERS_SHRUNK_MAX)]
+                for client in clients:
+                    client.send(bytes(MIB))
+                    assert await client.receive(1) == b"!"
+                served.connections.shrink_buffers()
+                clients[0].go_away()
+                await served.settle()
+                assert not any(one.shrink_buffer() for one in served.connections.open)
 
         run(test)
 

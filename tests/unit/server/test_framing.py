@@ -150,6 +150,61 @@ class TestMemory:
         assert len(buffer.space()) < RECEIVE_BUFFER_BYTES_MIN
         assert list(feed(buffer, b"b")) == [b"ab"]
 
+    def test_a_buffer_that_is_filled_again_and_again_is_kept(self) -> None:
+        buffer = trusting()
+        body = b"x" * 1_000_000
+        assert list(feed(buffer, framed(body))) == [body]
+        size = len(buffer.space())
+        for _ in range(3):
+            assert list(feed(buffer, framed(body, body))) == [body, body]
+            assert not buffer.shrink_unless_filled()
+            assert len(buffer.space()) == size
+
+    def test_a_buffer_that_nothing_comes_into_is_given_back(self) -> None:
+        buffer = trusting()
+        body = b"x" * 1_000_000
+        assert list(feed(buffer, framed(body, body))) == [body, body]
+        assert not buffer.shrink_unless_filled()
+        assert buffer.shrink_unless_filled()
+        assert len(buffer.space()) == RECEIVE_BUFFER_BYTES_MIN
+        assert not buffer.shrink_unless_filled(), "there is nothing left to give"
+        assert list(feed(buffer, framed(body, b"small"))) == [body, b"small"]
+
+    def test_a_buffer_that_only_little_comes_into_is_given_back(self) -> None:
+        """Even while the next request has begun: its bytes go with it."""
+        for cut in (0, 1, 3, 4, 7):
+            buffer = trusting()
+            begun, rest = framed(b"small")[:cut], framed(b"small")[cut:]
+            assert len(list(feed(buffer, framed(b"x" * 1_000_000)))) == 1
+            buffer.shrink_unless_filled()
+            assert len(list(feed(buffer, framed(b"x" * 1_000_000)))) == 1
+            assert list(feed(buffer, framed(b"small") + begun)) == [b"small"]
+            assert buffer.shrink_unless_filled()
+            assert len(buffer.space()) == RECEIVE_BUFFER_BYTES_MIN - cut
+            assert list(feed(buffer, rest)) == [b"small"]
+
+    def test_a_frame_that_comes_slowly_keeps_its_room(self) -> None:
+        buffer = trusting()
+        data = framed(b"x" * 1_000_000)
+        assert list(feed(buffer, data[:5])) == []
+        size = len(buffer.space())
+        for _ in range(3):
+            assert not buffer.shrink_unless_filled()
+        assert len(buffer.space()) == size
+        assert list(feed(buffer, data[5:])) == [data[4:]]
+
+    def test_frames_that_wait_are_not_lost(self) -> None:
+        """They came together and nobody has taken them, as when their client rests."""
+        buffer = trusting()
+        assert len(list(feed(buffer, framed(b"x" * 1_000_000)))) == 1
+        waiting = framed(*(b"%05d" % number for number in range(5000)))
+        buffer.space()[: len(waiting)] = waiting
+        buffer.received(len(waiting))
+        for _ in range(2):
+            assert not buffer.shrink_unless_filled()
+        for number in range(5000):
+            assert bytes(buffer.next_frame() or b"") == b"%05d" % number
+
     def test_frames_that_straddle_the_end_of_the_buffer(self) -> None:
         bodies = [bytes([n]) * 5000 for n in range(50)]
         for piece in (4999, 5000, 7001, 16_000):
