@@ -15,7 +15,7 @@ from uuid import UUID
 
 import cython
 
-from penstock.limits import TOPIC_KEYS_KEPT
+from penstock.limits import TOPIC_KEYS_KEPT, TOPIC_NAME_CHARS_MAX
 from penstock.wire.errors import MalformedRequestError
 
 if cython.compiled:
@@ -140,7 +140,8 @@ def _topic_key(data: bytes, by_id: bool) -> TopicKey:
         key = TopicKey("", UUID(bytes=data)) if by_id else TopicKey(data.decode(), None)
     except UnicodeDecodeError:
         raise MalformedRequestError("text that is not UTF-8") from None
-    known[data] = key
+    if len(data) <= TOPIC_NAME_CHARS_MAX:  # a longer name is no topic's, and may be of any size
+        known[data] = key
     return key
 
 

@@ -10,9 +10,10 @@ from kafka.protocol.consumer import FetchRequest
 from tests.unit.kafka.exchange import NOW, PEER_ELSEWHERE, Exchange, Slot, answer
 
 from penstock.kafka.errors import Code
-from penstock.limits import FETCH_BYTES_ENOUGH_HERE
+from penstock.limits import FETCH_BYTES_ENOUGH_HERE, TOPIC_NAME_CHARS_MAX
 from penstock.record.batch import parse
 from penstock.record.encode import NewRecord, encode
+from penstock.wire.requests import parse_fetch
 
 VERSION = 11
 
@@ -218,3 +219,13 @@ def test_cold_data_is_read_on_a_thread_and_then_answered(topic: Exchange) -> Non
     # This file system stays cold, so that after a few tries the answer goes out without the data
     # rather than never; the client asks again.
     assert records_of(answered(slot, topic)) == {}
+
+
+def test_only_names_that_a_topic_can_have_are_remembered() -> None:
+    """Or a few hundred requests, each with a name of a megabyte, would take up a gigabyte for good."""
+    for extra, remembered in ((0, True), (1, False)):
+        name = "x" * (TOPIC_NAME_CHARS_MAX + extra)
+        frame = memoryview(fetch_request(0, topic=name).encode(version=VERSION))
+        first, again = (next(iter(parse_fetch(frame, VERSION).partitions)) for _ in range(2))
+        assert first.topic.name == name
+        assert (first.topic is again.topic) == remembered
