@@ -18,7 +18,7 @@ from penstock.kafka.fetch_session import FetchSessions
 from penstock.kafka.share_session import ShareSessions
 from penstock.wire import codec
 from penstock.wire.codec import Message
-from penstock.wire.requests import TopicKey
+from penstock.wire.requests import PartitionKey, TopicKey
 
 _RESPONSE = Struct(">ii")
 _CLIENT_ID_LENGTH = Struct(">h")
@@ -102,15 +102,17 @@ class Answer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Peer:
-    """Where the client is, and the address it reached us at."""
+    """Where the client is, the address it reached us at, and what its connection has to remember."""
 
     local_host: str
     local_port: int
     remote: str
     closing: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False)
     """Called when the client has gone; by what they are about, so that there are not too many."""
+    fetched_last: PartitionKey | None = field(default=None, compare=False)
+    """Where an answer stopped that left partitions out; None if the last one had everything."""
 
     @property
     def is_here(self) -> bool:

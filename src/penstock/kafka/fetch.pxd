@@ -56,9 +56,10 @@ cdef class Fetch:
     cdef list _read_all(self)
     @cython.locals(
         room=cython.longlong, enough=cython.longlong, taken=cython.longlong,
-        limit=cython.longlong, item=Found, wanted=FetchPartition,
+        limit=cython.longlong, item=Found, wanted=FetchPartition, left_out=bint, key=PartitionKey,
     )
     cdef list _read(self)
+    cdef _in_turn(self)
     @cython.locals(partition=Partition, end=cython.longlong)
     cdef _read_partition(self, Found item, long long limit)
     cdef Partition _partition(self, PartitionKey key)

@@ -9,7 +9,7 @@ This module may run compiled (setup.py), with the C types that stand in fetch.px
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from penstock.broker.appending import Appender
 from penstock.broker.errors import UnknownTopicError
@@ -221,7 +221,9 @@ class Fetch:
             enough = min(room, max(FETCH_BYTES_ENOUGH_HERE, self._request.min_bytes))
         found: list[Found] = []
         taken = 0
-        for key, wanted in self._wanted.items():
+        left_out = False
+        for key in self._in_turn():
+            wanted = self._wanted[key]
             item = Found(key, wanted)
             found.append(item)
             try:
@@ -236,16 +238,36 @@ class Fetch:
                     if taken == 0 or len(data) <= limit:
                         item.data = data
                         taken += len(data)
+                    else:
+                        left_out = True
+                else:
+                    left_out = True
             except NotCachedError:
                 if taken == 0 and self._cold_tries < _COLD_TRIES_MAX:
                     raise
-                # Answer with what is at hand; the next fetch asks for the rest.
+                # Answer with what is at hand; the next fetch begins with the rest.
+                left_out = True
             except UnknownTopicError:
                 by_name = key.topic.id is None
                 item.code = Code.UNKNOWN_TOPIC_OR_PARTITION if by_name else Code.UNKNOWN_TOPIC_ID
             except (PenstockError, OSError) as error:
                 item.code = failure(error).code
+        served = [item.key for item in found if item.data] if left_out else []
+        self._call.peer.fetched_last = served[-1] if served else None
         return found
+
+    def _in_turn(self) -> Collection[PartitionKey]:
+        """The partitions in the client's order, but after those of an answer that had not room for all.
+
+        Clients without a session may name them in the same order every time: what stands last would
+        never be read while there is enough of the first. Sessions have an order of their own.
+        """
+        last = self._call.peer.fetched_last
+        if self._session is not None or last not in self._wanted:
+            return self._wanted
+        keys = list(self._wanted)
+        after = keys.index(last) + 1
+        return keys[after:] + keys[:after]
 
     def _read_partition(self, item: Found, limit: int) -> Buffer | FileSlice:
         """Read what the client may see: all that is durable, or only what is decided."""

@@ -71,7 +71,9 @@ class Exchange:
         self.open()
 
     def open(self) -> None:
-        """Start, or start again after whatever happened."""
+        """Start, or start again after whatever happened. Clients connect anew."""
+        for peer in (PEER, PEER_ELSEWHERE):
+            peer.fetched_last = None
         self._turns: list[Callable[[], None]] = []
         self.store = LogStore(
             self.files,

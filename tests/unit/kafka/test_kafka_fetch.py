@@ -159,6 +159,19 @@ def test_a_client_on_this_machine_gets_partition_after_partition(topic: Exchange
     assert records_of(answered(elsewhere, topic)) == {0: 0, 1: 0, 2: 0}
 
 
+def test_a_client_without_a_session_reads_all_partitions_in_turn(topic: Exchange) -> None:
+    """Also one that names them in the same order every time, and gets a part of them each time."""
+    for partition in range(3):
+        for _ in range(2):
+            append(topic, partition, bytes(FETCH_BYTES_ENOUGH_HERE))
+    topic.drain()
+    read: list[int] = []
+    for _ in range(6):
+        response = answered(topic.begin(fetch_request(0, 0, 0, max_bytes=1), VERSION), topic)
+        read += records_of(response)
+    assert read == [0, 1, 2, 0, 1, 2]
+
+
 def test_a_client_on_this_machine_gets_as_much_as_it_waits_for(topic: Exchange) -> None:
     for partition in range(3):
         append(topic, partition, bytes(FETCH_BYTES_ENOUGH_HERE))
