@@ -71,10 +71,12 @@ def _session(call: Call, request: Message) -> ShareSession:
         call.peer.closing[key] = partial(end_session, call.context, session)
     else:
         session = sessions.use(key, request.share_session_epoch)
-    session.partitions.update(dict.fromkeys(named))
-    for topic in request.forgotten_topics_data:
-        for number in topic.partitions:
-            session.partitions.pop(PartitionId(topic.topic_id, number), None)
+    forgotten = [
+        PartitionId(topic.topic_id, number)
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    ]
+    session.update(named, forgotten)
     return session
 
 

@@ -10,10 +10,11 @@ A session ends with its connection, too: a member that has gone cannot acknowled
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.errors import PenstockError
-from penstock.limits import SHARE_SESSIONS_MAX
+from penstock.limits import FETCH_SESSION_PARTITIONS_MAX, SHARE_SESSIONS_MAX
 from penstock.log.positions import PartitionId
 
 INITIAL_EPOCH = 0
@@ -30,7 +31,7 @@ class SessionEpochError(PenstockError):
 
 
 class SessionLimitError(PenstockError):
-    """One member too many."""
+    """One member too many, or one with too many partitions."""
 
 
 class SessionKey(NamedTuple):
@@ -51,6 +52,23 @@ class ShareSession:
     def next_epoch(self) -> None:
         """The number the member's next request must carry."""
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+    def update(self, named: Iterable[PartitionId], forgotten: Iterable[PartitionId]) -> None:
+        """Take over what a request changes.
+
+        Raises:
+            SessionLimitError: it has more partitions than are looked at in one go, and none from now on.
+        """
+        self.partitions.update(dict.fromkeys(named))
+        for partition in forgotten:
+            self.partitions.pop(partition, None)
+        if len(self.partitions) > FETCH_SESSION_PARTITIONS_MAX:
+            self.partitions.clear()
+            raise SessionLimitError(
+                f"fetch for share group {self.key.group[:100]}",
+                f"a session has at most {FETCH_SESSION_PARTITIONS_MAX} partitions",
+                "subscribe each member to fewer topics",
+            )
 
     def put_last(self, partition: PartitionId) -> None:
         """Let others come first next time."""

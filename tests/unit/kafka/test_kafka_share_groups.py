@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.unit.kafka.exchange import NOW, PEER, Exchange, Slot, answer
 
 from penstock.kafka.errors import Code
 from penstock.kafka.share_session import SessionKey, SessionLimitError, ShareSessions
-from penstock.limits import CONSUMER_SESSION_SECONDS, SHARE_LOCK_SECONDS
+from penstock.limits import (
+    CONSUMER_SESSION_SECONDS,
+    FETCH_SESSION_PARTITIONS_MAX,
+    SHARE_LOCK_SECONDS,
+)
+from penstock.log.positions import PartitionId
 from penstock.wire.share_group_messages import (
     ShareAcknowledgeRequest,
     ShareFetchRequest,
@@ -295,6 +301,17 @@ def test_sessions_are_bounded() -> None:
     assert not sessions.close(first)
     sessions.open(SessionKey("crew", "3"))
     assert len(sessions) == 2
+
+
+def test_the_partitions_of_a_session_are_bounded() -> None:
+    session = ShareSessions().open(SessionKey("crew", "1"))
+    made_up = [PartitionId(UUID(int=1), number) for number in range(FETCH_SESSION_PARTITIONS_MAX)]
+    session.update(made_up, [])
+    session.update([PartitionId(UUID(int=2), 0)], made_up[:1])
+    assert len(session.partitions) == FETCH_SESSION_PARTITIONS_MAX
+    with pytest.raises(SessionLimitError):
+        session.update([PartitionId(UUID(int=3), 0)], [])
+    assert not session.partitions
 
 
 def test_nothing_is_kept_of_a_client_that_goes_while_its_acknowledgements_are_written(
