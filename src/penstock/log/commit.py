@@ -24,7 +24,7 @@ from typing import Protocol, TypeVar
 
 from penstock.files import File, Files
 from penstock.limits import ROUND_BYTES_ENOUGH, ROUND_WAITING_ENOUGH, SYNC_ONE_BY_ONE_MAX
-from penstock.log.commit_job import CommitJob, Outcome
+from penstock.log.commit_job import CommitJob, Outcome, guarded
 from penstock.log.partition import Partition, Round
 from penstock.log.positions import PartitionId, Position, Positions
 
@@ -257,7 +257,7 @@ class GroupCommit:
         }
         self._moved_starts = set()
         job = partial(self._job.run, self._rounds, self._together, metadata, ends, moved)
-        self._run(job, self._finish)
+        self._run(partial(guarded, job), self._finish)
 
     def _finish(self, outcome: Outcome | None) -> None:
         """Back on the loop; None means that everything was synced and nothing else was to do."""

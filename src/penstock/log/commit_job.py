@@ -48,7 +48,7 @@ class CommitJob:
         ends: Mapping[PartitionId, Position],
         moved: Mapping[PartitionId, Position],
     ) -> Outcome:
-        """A round with everything that can be in one. Raises nothing: a round must always end.
+        """A round with everything that can be in one.
 
         Args:
             rounds: what each partition needs.
@@ -57,22 +57,6 @@ class CommitJob:
             ends: durable ends of earlier rounds, to be recorded.
             moved: new starts, to be recorded once the data is synced.
         """
-        try:
-            return self._run(rounds, together, metadata, ends, moved)
-        except Exception as error:
-            # A mistake of ours. What it leaves on the disk nobody knows, recovery will see.
-            _log.exception("a commit round failed")
-            failure = OSError(errno.EIO, f"a commit round failed: {error!r}")
-            return Outcome({}, {}, everything_failed=failure)
-
-    def _run(
-        self,
-        rounds: Sequence[Round],
-        together: bool,
-        metadata: Sequence[Callable[[], None]],
-        ends: Mapping[PartitionId, Position],
-        moved: Mapping[PartitionId, Position],
-    ) -> Outcome:
         self._positions.record(ends)
         outcome = self._sync(rounds, together, metadata)
         if moved:
@@ -122,6 +106,16 @@ class CommitJob:
             else:
                 written.append(pending)
         return written
+
+
+def guarded(job: Callable[[], Outcome]) -> Outcome:
+    """Do a round that always ends: after a mistake of ours nobody knows what it leaves on the disk."""
+    try:
+        return job()
+    except Exception as error:
+        _log.exception("a commit round failed")
+        failure = OSError(errno.EIO, f"a commit round failed: {error!r}")
+        return Outcome({}, {}, everything_failed=failure)
 
 
 def _error_of(action: Callable[[], None]) -> OSError | None:
