@@ -378,6 +378,7 @@ class TestAdministration:
         topic = make_topic(partitions=2)
         member = Member(wire, group, [topic], instance_id="it")
         member.join(rack_id="here")
+        settle(member, partitions=2)  # a Kafka may not know of its partitions yet
         found = describe(wire, group, version)
         assert (found.error_code, found.group_state, found.assignor_name) == (
             0,
