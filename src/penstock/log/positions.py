@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from penstock.clock import Clock
 from penstock.files import Files
 from penstock.limits import MIB, POSITIONS_SYNC_SECONDS
 from penstock.log.journal import Journal
-from penstock.log.space import means_full
+from penstock.log.space import found_room
 
 _ENTRY = Struct(">16siqq")
 _REWRITE_BYTES = 4 * MIB
@@ -94,28 +95,19 @@ class Positions:
         self.note(positions)
         self._owed.update(positions)
         try:
-            if self._owed and self._found_room():
-                self._journal.sync()
+            if self._owed:
+                self._record_owed()
             self._synced_at = self._clock.monotonic()
         except OSError as error:
             self.failed = error
             _log.error("the journal of durable ends failed and is off until a restart: %s", error)
 
-    def _found_room(self) -> bool:
-        """Append what is owed, if need be in room that was kept for it."""
-        payload = _encoded(self._owed)
-        for _ in range(2):
-            try:
-                self._append(payload)
-            except OSError as error:
-                if not means_full(error):
-                    raise
-                self.make_room()
-            else:
-                self._owed = {}
-                return True
-        _log.warning("the disk is full: durable ends are recorded when there is room again")
-        return False
+    def _record_owed(self) -> None:
+        if not found_room(partial(self._append, _encoded(self._owed)), self.make_room):
+            _log.warning("the disk is full: durable ends are recorded when there is room again")
+            return
+        self._owed = {}
+        self._journal.sync()
 
     def note(self, positions: Mapping[PartitionId, Position]) -> None:
         """Take positions over; the next rewrite has them."""

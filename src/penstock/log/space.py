@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from penstock.clock import Clock
 from penstock.errors import DiskFullError
-from penstock.files import Files
+from penstock.files import Files, SyncAllError
 from penstock.limits import (
     DISK_CHECK_BYTES,
     DISK_CHECK_SECONDS,
@@ -30,6 +31,21 @@ _log = logging.getLogger(__name__)
 def means_full(error: OSError) -> bool:
     """Whether an error says that the disk, or the owner's share of it, is used up."""
     return error.errno in _FULL
+
+
+def found_room(write: Callable[[], None], make_room: Callable[[], None]) -> bool:
+    """Write metadata, if need be in the room that was kept for it; False if there is none."""
+    for _ in range(2):
+        try:
+            write()
+            return True
+        except SyncAllError:
+            raise  # a failed sync says nothing about room, and must not be tried again
+        except OSError as error:
+            if not means_full(error):
+                raise
+            make_room()
+    return False
 
 
 class DiskSpace:

@@ -25,7 +25,7 @@ from uuid import UUID, uuid4
 
 from penstock.clock import Clock
 from penstock.errors import FormatError, StorageError
-from penstock.files import Files, SyncAllError, read_whole, write_atomically
+from penstock.files import Files, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
 from penstock.log.change_journal import ChangeJournal
 from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
@@ -39,7 +39,7 @@ from penstock.log.recovery import Recovery
 from penstock.log.repair import finish_repair
 from penstock.log.segment import Segment
 from penstock.log.settings import Durability, LogSettings
-from penstock.log.space import DiskSpace, means_full
+from penstock.log.space import DiskSpace, found_room
 from penstock.memory_files import MemoryFiles
 
 FORMAT_VERSION = 1
@@ -310,18 +310,10 @@ class LogStore:
 
     def _describe_beside(self, folders: list[Path], entry: TopicEntry) -> None:
         """Write what the catalog says of a topic beside its partitions. Runs on the commit thread."""
-        for _ in range(2):
-            try:
-                write_identities(self._files, self._topics, folders, entry)
-                return
-            except SyncAllError:
-                raise
-            except OSError as error:
-                if not means_full(error):
-                    raise
-                self.space.found_full()  # gives up the reserve
-        # It is for the day on which the catalog is damaged; the topic itself does not depend on it.
-        _log.warning("%s: no room for its description beside its partitions", entry.name)
+        write = partial(write_identities, self._files, self._topics, folders, entry)
+        if not found_room(write, self.space.found_full):
+            # It is for the day on which the catalog is damaged; the topic does not depend on it.
+            _log.warning("%s: no room for its description beside its partitions", entry.name)
 
     def delete_topic(
         self, entry: TopicEntry, partitions: Iterable[Partition], gone: Callable[[], None]
