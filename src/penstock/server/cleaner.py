@@ -70,12 +70,13 @@ class CleanerProcess:
                 last = _read(line)
                 if isinstance(last, Cleaned):
                     report(last)
-        except ValueError as error:  # a line that is too long, or no JSON
+        except (ValueError, KeyError, TypeError) as error:
+            # Too long, no JSON, or of another version of this program.
             last = Failed(f"a report of the process that compacts cannot be read: {error}")
         finally:
             if process.returncode is None:
                 process.kill()
-            await process.wait()
+            await process.communicate()  # what is not read would keep it from ending
             self._task = None
         # Only now: the next pass may be started by whoever hears of the end of this one.
         report(Failed("the process was stopped") if isinstance(last, Cleaned) else last)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.log.cleaning import Cleaned, Failed, Finished, Plan, Report
 from penstock.record.encode import NewRecord, encode
 from penstock.server.cleaner import CleanerProcess, Throttle
@@ -51,6 +53,26 @@ async def reports_of(plan: Plan) -> list[Report]:
     await asyncio.wait_for(over.wait(), 60)
     await cleaner.stop()
     return found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("_LINE_BYTES_MAX", 16), ("_KINDS", {})],
+    ids=["too long", "unknown"],
+)
+def test_a_report_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    """It ends the pass, and the next one can begin."""
+    monkeypatch.setattr(f"penstock.server.cleaner.{name}", value)
+
+    async def twice() -> None:
+        for _ in range(2):
+            [failed] = await reports_of(partition(tmp_path))
+            assert isinstance(failed, Failed)
+            assert "cannot be read" in failed.cause
+
+    asyncio.run(twice())
 
 
 def test_a_pass(tmp_path: Path) -> None:
