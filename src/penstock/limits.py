@@ -17,9 +17,6 @@ FRAME_BYTES_MAX = 100 * MIB
 # takes 0.5 MiB. Reading them costs far more per byte than batches do, so that a frame of the largest
 # size would keep the loop busy for minutes.
 REQUEST_BYTES_MAX = 2 * MIB
-# Until a connection has sent one well-formed request it may not announce a larger frame than this:
-# every client opens with ApiVersions or Metadata, and strangers get no memory.
-FIRST_FRAME_BYTES_MAX = 64 * KIB
 # A receive buffer starts small, so that thousands of idle connections cost little, and grows to the
 # frames its client really sends.
 RECEIVE_BUFFER_BYTES_MIN = 16 * KIB
@@ -220,7 +217,6 @@ VIEW_SIGN_SECONDS = 15.0
 assert VIEW_SUBSCRIPTIONS_MAX < HTTP_CONNECTIONS_MAX
 assert PARTITIONS_PER_TOPIC_MAX <= FETCH_SESSION_PARTITIONS_MAX, "any one topic fits a session"
 assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_TOTAL
-assert FIRST_FRAME_BYTES_MAX < FRAME_BYTES_MAX
 assert BATCH_BYTES_MAX < DECOMPRESSED_BYTES_MAX, "what is stored plain can be stored packed"
 assert RECEIVE_BUFFER_BYTES_MIN < RECEIVE_BUFFER_BYTES_KEPT < LARGE_FRAME_BYTES_TOTAL
 assert FRAME_BYTES_MAX < LARGE_FRAME_BYTES_TOTAL, "one frame must always be admitted"

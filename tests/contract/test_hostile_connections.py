@@ -25,7 +25,6 @@ from tests.clients.wire import LATEST, Wire, build_batch, fetch_request, produce
 
 from penstock.limits import (
     FETCH_SESSION_PARTITIONS_MAX,
-    FIRST_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
     KIB,
     MIB,
@@ -151,11 +150,18 @@ def memory_mib() -> int:
 # ---- what is no frame, and what is no request ------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [2**31 - 1, -1, -(2**31), 0, 7, FIRST_FRAME_BYTES_MAX + 1])
+@pytest.mark.parametrize("size", [2**31 - 1, -1, -(2**31), 0, 7, FRAME_BYTES_MAX + 1])
 def test_a_first_frame_that_cannot_be(running: RunningBroker, size: int) -> None:
     with connect(running) as connection:
         connection.sendall(struct.pack(">i", size) + bytes(min(max(size, 0), 100)))
         assert is_closed(connection)
+
+
+def test_records_may_come_first(running: RunningBroker, wire: Wire) -> None:
+    """Clients that know the version ask nothing before they produce, such as kafka-python 2.0."""
+    wire.create_topic("t")
+    with Wire(running.bootstrap) as newcomer:
+        assert newcomer.write("t", [Record(bytes(900_000))]) == 0
 
 
 @pytest.mark.parametrize("size", [2**31 - 1, -1, FRAME_BYTES_MAX + 1])

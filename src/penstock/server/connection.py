@@ -213,7 +213,6 @@ class Pump:
                 handle(frame, self._peer, answer)
                 if self._transport is None:
                     return
-                frames.trusted = True
         except PenstockError as error:
             _log.info("%s closed: %s", self._peer.remote, error)
             self.abort()

@@ -3,7 +3,6 @@ cimport cython
 
 
 cdef long long FRAME_BYTES_MAX
-cdef long long FIRST_FRAME_BYTES_MAX
 cdef long long RECEIVE_BUFFER_BYTES_KEPT
 cdef long long RECEIVE_BUFFER_BYTES_MIN
 cdef long long _LENGTH_BYTES
@@ -17,7 +16,6 @@ cdef class FrameBuffer:
     cdef Py_ssize_t _end
     cdef public long long total
     cdef long long _total_seen
-    cdef public bint trusted
 
     cpdef Py_ssize_t pending(self)
     cpdef Py_ssize_t wanted(self)

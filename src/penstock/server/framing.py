@@ -16,7 +16,6 @@ import cython
 
 from penstock.errors import PenstockError
 from penstock.limits import (
-    FIRST_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
     RECEIVE_BUFFER_BYTES_KEPT,
     RECEIVE_BUFFER_BYTES_MIN,
@@ -58,8 +57,6 @@ class FrameBuffer:
         self.total = 0
         """All bytes that ever came."""
         self._total_seen = 0
-        self.trusted = False
-        """Set once the peer has sent a well-formed request: larger frames may follow."""
 
     def pending(self) -> int:
         """Bytes that are not taken yet; when every whole frame is, those of one that has begun."""
@@ -136,7 +133,7 @@ class FrameBuffer:
         if available < _LENGTH_BYTES:
             return None
         size = self._length()
-        if not 0 <= size <= (FRAME_BYTES_MAX if self.trusted else FIRST_FRAME_BYTES_MAX):
+        if not 0 <= size <= FRAME_BYTES_MAX:
             raise self._refused(size)
         if available < size + _LENGTH_BYTES:
             return None

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.limits import (
-    FIRST_FRAME_BYTES_MAX,
     FRAME_BYTES_MAX,
     KIB,
     MIB,
@@ -32,12 +31,6 @@ def feed(buffer: FrameBuffer, data: bytes, piece: int = 1 << 30) -> Iterator[byt
         data = data[count:]
         while (frame := buffer.next_frame()) is not None:
             yield bytes(frame)
-
-
-def trusting() -> FrameBuffer:
-    buffer = FrameBuffer()
-    buffer.trusted = True
-    return buffer
 
 
 @pytest.mark.parametrize("piece", [1, 3, 7, 1000, 1 << 30])
@@ -70,30 +63,17 @@ def test_what_is_not_whole_is_pending() -> None:
     assert (buffer.pending(), buffer.wanted()) == (2, 0)
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), FIRST_FRAME_BYTES_MAX + 1, 2**31 - 1])
-def test_the_first_frame_must_be_small(size: int) -> None:
+@pytest.mark.parametrize("first", [b"", framed(b"first")], ids=["first", "later"])
+@pytest.mark.parametrize("size", [-1, -(2**31), FRAME_BYTES_MAX + 1, 2**31 - 1])
+def test_no_frame_may_be_larger_than_the_largest(size: int, first: bytes) -> None:
     with pytest.raises(FrameError, match=f"a frame of {size} bytes is not accepted"):
-        list(feed(FrameBuffer(), struct.pack(">i", size)))
+        list(feed(FrameBuffer(), first + struct.pack(">i", size)))
 
 
-def test_the_largest_first_frame() -> None:
-    body = b"x" * FIRST_FRAME_BYTES_MAX
-    assert list(feed(FrameBuffer(), framed(body))) == [body]
-
-
-@pytest.mark.parametrize("size", [-1, FRAME_BYTES_MAX + 1, 2**31 - 1])
-def test_no_frame_may_be_larger_than_the_largest(size: int) -> None:
-    with pytest.raises(FrameError):
-        list(feed(trusting(), framed(b"first") + struct.pack(">i", size)))
-
-
-def test_after_a_well_formed_request_frames_may_be_large() -> None:
-    body = bytes(range(256)) * 20 * KIB
-    assert list(feed(trusting(), framed(b"small", body, b"small"), 100_000)) == [
-        b"small",
-        body,
-        b"small",
-    ]
+@pytest.mark.parametrize("others", [[], [b"small"]], ids=["alone", "among small ones"])
+def test_any_frame_may_be_large(others: list[bytes]) -> None:
+    bodies = [*others, bytes(range(256)) * 20 * KIB, *others]
+    assert list(feed(FrameBuffer(), framed(*bodies), 100_000)) == bodies
 
 
 @pytest.mark.parametrize(
@@ -124,7 +104,7 @@ class TestMemory:
         assert len(FrameBuffer().space()) == RECEIVE_BUFFER_BYTES_MIN
 
     def test_an_announced_frame_costs_little_until_it_arrives(self) -> None:
-        buffer = trusting()
+        buffer = FrameBuffer()
         assert list(feed(buffer, struct.pack(">i", FRAME_BYTES_MAX))) == []
         assert len(buffer.space()) < 2 * RECEIVE_BUFFER_BYTES_KEPT
         arrived = 0
@@ -136,13 +116,13 @@ class TestMemory:
             assert buffer.next_frame() is None
 
     def test_a_buffer_of_usual_frames_is_kept(self) -> None:
-        buffer = trusting()
+        buffer = FrameBuffer()
         body = b"x" * 1_000_000
         assert list(feed(buffer, framed(body))) == [body]
         assert len(body) < len(buffer.space()) <= RECEIVE_BUFFER_BYTES_KEPT
 
     def test_a_buffer_is_given_back_after_a_large_frame(self) -> None:
-        buffer = trusting()
+        buffer = FrameBuffer()
         body = b"x" * (3 * MIB)
         assert list(feed(buffer, framed(body) + b"\x00\x00\x00\x02a")) == [body]
         assert len(buffer.space()) > RECEIVE_BUFFER_BYTES_MIN
@@ -151,7 +131,7 @@ class TestMemory:
         assert list(feed(buffer, b"b")) == [b"ab"]
 
     def test_a_buffer_that_is_filled_again_and_again_is_kept(self) -> None:
-        buffer = trusting()
+        buffer = FrameBuffer()
         body = b"x" * 1_000_000
         assert list(feed(buffer, framed(body))) == [body]
         size = len(buffer.space())
@@ -161,7 +141,7 @@ class TestMemory:
             assert len(buffer.space()) == size
 
     def test_a_buffer_that_nothing_comes_into_is_given_back(self) -> None:
-        buffer = trusting()
+        buffer = FrameBuffer()
         body = b"x" * 1_000_000
         assert list(feed(buffer, framed(body, body))) == [body, body]
         assert not buffer.shrink_unless_filled()
@@ -173,7 +153,7 @@ class TestMemory:
     def test_a_buffer_that_only_little_comes_into_is_given_back(self) -> None:
         """Even while the next request has begun: its bytes go with it."""
         for cut in (0, 1, 3, 4, 7):
-            buffer = trusting()
+            buffer = FrameBuffer()
             begun, rest = framed(b"small")[:cut], framed(b"small")[cut:]
             assert len(list(feed(buffer, framed(b"x" * 1_000_000)))) == 1
             buffer.shrink_unless_filled()
@@ -184,7 +164,7 @@ class TestMemory:
             assert list(feed(buffer, rest)) == [b"small"]
 
     def test_a_frame_that_comes_slowly_keeps_its_room(self) -> None:
-        buffer = trusting()
+        buffer = FrameBuffer()
         data = framed(b"x" * 1_000_000)
         assert list(feed(buffer, data[:5])) == []
         size = len(buffer.space())
@@ -195,7 +175,7 @@ class TestMemory:
 
     def test_frames_that_wait_are_not_lost(self) -> None:
         """They came together and nobody has taken them, as when their client rests."""
-        buffer = trusting()
+        buffer = FrameBuffer()
         assert len(list(feed(buffer, framed(b"x" * 1_000_000)))) == 1
         waiting = framed(*(b"%05d" % number for number in range(5000)))
         buffer.space()[: len(waiting)] = waiting
