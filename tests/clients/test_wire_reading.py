@@ -67,15 +67,16 @@ class TestFetch:
 
     def test_size_limit_of_a_partition(self, wire: Wire, thirty: str) -> None:
         size = len(build_batch(numbered(BATCH)))
-        for limit, batches in ((1, 1), (size, 1), (2 * size, 2), (2 * size + 30, 2)):
+        for limit, batches in ((0, 1), (1, 1), (size, 1), (2 * size, 2), (2 * size + 30, 2)):
             answer = wire.fetch(thirty, 0, partition_max_bytes=limit)
             assert [batch.base for batch in read_batches(answer.records)] == [0, 10][:batches]
 
-    def test_size_limit_of_the_answer(self, wire: Wire, make_topic: MakeTopic) -> None:
+    @pytest.mark.parametrize("limit", [0, 1])
+    def test_size_limit_of_the_answer(self, wire: Wire, make_topic: MakeTopic, limit: int) -> None:
         topic = make_topic(partitions=3)
         for partition in range(3):
             wire.write(topic, numbered(BATCH), partition=partition)
-        request = fetch_request(topic, {0: 0, 1: 0, 2: 0}, max_bytes=1)
+        request = fetch_request(topic, {0: 0, 1: 0, 2: 0}, max_bytes=limit)
         (answer,) = wire.call(request, NAMED_FETCH).responses
         sizes = [len(read_batches(one.records)) for one in answer.partitions if one.records]
         assert sizes == [1]
@@ -85,6 +86,11 @@ class TestFetch:
         assert wire.fetch(f"{topic}-not", 0).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
         missing = wire.fetch(topic, 0, partition=7)
         assert missing.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_unknown_partition_by_topic_id(self, wire: Wire, topic: str) -> None:
+        request = fetch_request("", {7: 0}, topic_id=wire.metadata(topic).topic_id)
+        (partition,) = wire.call(request).responses[0].partitions
+        assert partition.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
     def test_unknown_topic_id(self, wire: Wire) -> None:
         request = fetch_request("", {0: 0}, topic_id=uuid.uuid4())

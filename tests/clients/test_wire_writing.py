@@ -64,6 +64,12 @@ class TestProduce:
         (answer,) = wire.call(request).responses
         assert answer.partition_responses[0].error_code == Code.UNKNOWN_TOPIC_ID
 
+    def test_unknown_partition_by_topic_id(self, wire: Wire, topic: str) -> None:
+        identity = wire.metadata(topic).topic_id
+        request = produce_request("", {9: build_batch(numbered(1))}, topic_id=identity)
+        (answer,) = wire.call(request).responses
+        assert answer.partition_responses[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
     def test_by_topic_id(self, wire: Wire, topic: str) -> None:
         identity = wire.metadata(topic).topic_id
         request = produce_request("", {0: build_batch(numbered(3))}, topic_id=identity)

@@ -11,7 +11,7 @@ from kafka.partitioner.default import murmur2
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 from tests.clients.brokers import Broker
-from tests.clients.contract import MakeTopic, Record
+from tests.clients.contract import MakeTopic, Record, eventually
 from tests.clients.wire import Wire
 
 from penstock.client.fencing import FencedError
@@ -42,8 +42,21 @@ def copy(
 
 
 def rows(spark: SparkSession, broker: Broker, topic: str) -> list[Row]:
+    with Wire(broker.bootstrap) as wire:
+        for partition in wire.metadata(topic).partitions:
+            _decided(wire, topic, partition.partition_index)
     found = read(spark, broker.bootstrap, topic).orderBy("partition", "offset").collect()
     return list(found)
+
+
+def _decided(wire: Wire, topic: str, partition: int) -> None:
+    """A Kafka answers a commit before everybody can read what it committed."""
+
+    def is_decided() -> bool | None:
+        found = wire.fetch(topic, 0, partition=partition)
+        return found.last_stable_offset == found.high_watermark or None
+
+    eventually(is_decided, "the transaction is committed")
 
 
 def numbers(spark: SparkSession, broker: Broker, topic: str) -> list[int]:

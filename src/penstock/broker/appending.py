@@ -183,7 +183,10 @@ def _check_batch(topic: Topic, header: BatchHeader, size: int) -> None:
         or count < 1
         or header.last_offset_delta != count - 1
         or header.attributes & CODEC_MASK > CODEC_MAX
-        or (header.producer_id != NO_PRODUCER and header.base_sequence < 0)
+        or (
+            header.producer_id != NO_PRODUCER
+            and (header.base_sequence < 0 or header.producer_epoch < 0)
+        )
         or (header.producer_id == NO_PRODUCER and header.attributes & TRANSACTIONAL_FLAG)
     ):
         raise InvalidBatchError(f"append to {topic.name}", _what_is_wrong(header, size))
@@ -212,7 +215,7 @@ def _what_is_wrong(header: BatchHeader, size: int) -> str:
         return "record count and last offset delta differ"
     if header.producer_id == NO_PRODUCER:
         return "a transaction without a producer id"
-    return "a producer id without a sequence"
+    return "a producer id without a sequence or an epoch"
 
 
 def _too_large(topic: Topic, size: int) -> InvalidAppendError:

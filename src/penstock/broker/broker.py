@@ -25,6 +25,7 @@ from penstock.broker.errors import (
     PolicyError,
     TopicExistsError,
     UnknownTopicError,
+    UnknownTopicIdError,
 )
 from penstock.broker.groups import Groups
 from penstock.broker.producers import ProducerTable
@@ -171,11 +172,11 @@ class Broker:
             raise UnknownTopicError(f"use topic {name[:60]}", "it does not exist") from None
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
-        """The topic of that id, or UnknownTopicError."""
+        """The topic of that id, or UnknownTopicIdError."""
         try:
             return self._by_id[topic_id]
         except KeyError:
-            raise UnknownTopicError(f"use topic {topic_id}", "no topic has that id") from None
+            raise UnknownTopicIdError(f"use topic {topic_id}", "no topic has that id") from None
 
     def _partition_of(self, identity: PartitionId) -> Partition | None:
         topic = self._by_id.get(identity.topic_id)

@@ -10,6 +10,7 @@ ConflictError
 └── TopicExistsError
 NotFoundError
 └── UnknownTopicError
+    └── UnknownTopicIdError
 """
 
 from __future__ import annotations
@@ -84,4 +85,8 @@ class TopicExistsError(ConflictError):
 
 
 class UnknownTopicError(NotFoundError):
-    """No topic or partition of that name or id."""
+    """No topic of that name, or no partition of that number."""
+
+
+class UnknownTopicIdError(UnknownTopicError):
+    """No topic of that id: it was deleted, perhaps another of the same name is there."""

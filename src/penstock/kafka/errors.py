@@ -109,6 +109,7 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (broker_errors.ProducerFencedError, Code.INVALID_PRODUCER_EPOCH),
     (broker_errors.InvalidAppendError, Code.INVALID_RECORD),
     (broker_errors.PolicyError, Code.POLICY_VIOLATION),
+    (broker_errors.UnknownTopicIdError, Code.UNKNOWN_TOPIC_ID),
     (broker_errors.UnknownTopicError, Code.UNKNOWN_TOPIC_OR_PARTITION),
     (broker_errors.TopicExistsError, Code.TOPIC_ALREADY_EXISTS),
     (broker_errors.InvalidTopicNameError, Code.INVALID_TOPIC_EXCEPTION),

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from penstock.broker.appending import Appender
-from penstock.broker.errors import UnknownTopicError
 from penstock.broker.producers import Aborted
 from penstock.broker.quotas import CONSUME
 from penstock.errors import PenstockError
@@ -216,6 +215,7 @@ class Fetch:
         if self._budget is not None:
             # A second's worth at most, or it would have to rest for a long time.
             room = min(room, int(self._budget.rate))
+        room = max(room, 1)  # the first batch is sent whatever the limits are
         enough = room
         if self._call.peer.is_here:
             enough = min(room, max(FETCH_BYTES_ENOUGH_HERE, self._request.min_bytes))
@@ -247,9 +247,6 @@ class Fetch:
                     raise
                 # Answer with what is at hand; the next fetch begins with the rest.
                 left_out = True
-            except UnknownTopicError:
-                by_name = key.topic.id is None
-                item.code = Code.UNKNOWN_TOPIC_OR_PARTITION if by_name else Code.UNKNOWN_TOPIC_ID
             except (PenstockError, OSError) as error:
                 item.code = failure(error).code
         served = [item.key for item in found if item.data] if left_out else []

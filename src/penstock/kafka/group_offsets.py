@@ -16,7 +16,7 @@ from kafka.protocol.consumer import (
 
 from penstock.broker.broker import Broker
 from penstock.broker.consumer_group import ConsumerGroup
-from penstock.broker.errors import UnknownTopicError
+from penstock.broker.errors import UnknownTopicError, UnknownTopicIdError
 from penstock.broker.group_errors import NonEmptyGroupError, UnknownGroupError
 from penstock.broker.groups import AnyGroup
 from penstock.broker.share_group import ShareGroup
@@ -40,10 +40,7 @@ def _topic(call: Call, wanted: Message) -> Topic:
     broker = call.context.broker
     if call.version < _BY_ID_FROM:
         return broker.topic(wanted.name)
-    try:
-        return broker.topic_by_id(wanted.topic_id)
-    except UnknownTopicError as error:
-        raise RefusedError(Code.UNKNOWN_TOPIC_ID, error.operation, error.cause) from error
+    return broker.topic_by_id(wanted.topic_id)
 
 
 def partition_id(topic: Topic, number: int) -> PartitionId:
@@ -150,12 +147,11 @@ def _wanted(
         code = Code.NONE
         try:
             known: UUID | None = _topic(call, item).entry.id
-        except RefusedError as error:
-            known, code = None, error.code
+        except UnknownTopicIdError:
+            known, code = None, Code.UNKNOWN_TOPIC_ID
         except UnknownTopicError:
-            known = (
-                None  # by name Kafka does not say whether the topic or only the offset is missing
-            )
+            # By name Kafka does not say whether the topic or only the offset is missing.
+            known = None
         positions = [
             (n, _NOTHING if known is None else offsets.get(PartitionId(known, n), _NOTHING))
             for n in item.partition_indexes

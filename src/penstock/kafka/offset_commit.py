@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.broker.errors import UnknownTopicError
 from penstock.broker.group_member import Identity
-from penstock.broker.topic import Topic
 from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
@@ -51,22 +49,13 @@ def handle(call: Call) -> None:
 def _note(call: Call, key: TopicKey, wanted: OffsetCommit, offsets: Offsets) -> Outcome:
     """Take one position among those that will be committed, or say why not."""
     try:
-        found = partition_id(_topic(call, key), wanted.number)
+        found = partition_id(call.topic(key), wanted.number)
         offsets[found] = call.context.broker.groups.position(
             wanted.offset, wanted.leader_epoch, wanted.metadata
         )
     except PenstockError as error:
         return failure(error)
     return DONE
-
-
-def _topic(call: Call, key: TopicKey) -> Topic:
-    try:
-        return call.topic(key)
-    except UnknownTopicError as error:
-        if key.id is None:
-            raise
-        raise RefusedError(Code.UNKNOWN_TOPIC_ID, error.operation, error.cause) from error
 
 
 def _check(call: Call, request: OffsetCommitRequest, offsets: Offsets) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from penstock.broker.errors import KeylessRecordsError, UnknownTopicError
+from penstock.broker.errors import KeylessRecordsError
 from penstock.broker.quotas import PRODUCE
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
@@ -85,9 +85,6 @@ def _append(
             raise InvalidBatchError(f"append to {topic.name}", "there are no records")
         begins = call.version >= _BEGINS_TRANSACTIONS_FROM
         appended = call.context.broker.appender.append(topic, partition, records, begins)
-    except UnknownTopicError as error:
-        code = Code.UNKNOWN_TOPIC_OR_PARTITION if key.id is None else Code.UNKNOWN_TOPIC_ID
-        return Result(number, code, error.reason)
     except KeylessRecordsError as error:
         result = Result(number, code_of(error), error.reason)
         result.refused_records = error.records

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.broker.errors import UnknownTopicError
 from penstock.broker.queues.journal import QueueId
 from penstock.broker.queues.queue import Queue
 from penstock.broker.quotas import CONSUME
@@ -225,12 +224,7 @@ class ShareFetch:
         return found
 
     def _partition(self, partition_id: PartitionId) -> Partition:
-        try:
-            topic = self._call.context.broker.topic_by_id(partition_id.topic_id)
-        except UnknownTopicError as error:
-            raise RefusedError(
-                Code.UNKNOWN_TOPIC_ID, error.operation, error.cause, error.remedy
-            ) from error
+        topic = self._call.context.broker.topic_by_id(partition_id.topic_id)
         return topic.partition(partition_id.partition)
 
     def _deliver(self, partition: Partition, records: int, room: int, *, watch: bool) -> Delivery:

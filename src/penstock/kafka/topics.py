@@ -15,7 +15,7 @@ from kafka.protocol.admin import (
 )
 
 from penstock.broker.broker import DEFAULT_PARTITIONS, Broker
-from penstock.broker.errors import InvalidConfigError, InvalidReplicationError, UnknownTopicError
+from penstock.broker.errors import InvalidConfigError, InvalidReplicationError
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import SETTINGS, TopicConfig
 from penstock.errors import PenstockError
@@ -213,10 +213,7 @@ def _find(broker: Broker, name: str | None, topic_id: UUID | None) -> Topic:
         raise RefusedError(
             Code.INVALID_REQUEST, "delete a topic", "give its name or its id, and not both"
         )
-    try:
-        return broker.topic_by_id(topic_id)
-    except UnknownTopicError as error:
-        raise RefusedError(Code.UNKNOWN_TOPIC_ID, error.operation, error.cause) from error
+    return broker.topic_by_id(topic_id)
 
 
 def _deleted(gone: list[Deletion], durable: Outcome) -> Message:
