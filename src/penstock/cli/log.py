@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from penstock.cli import output
 from penstock.cli.options import Format, Json, Output, wants_json
-from penstock.errors import DamagedLogError, UsageError
+from penstock.errors import DamagedLogError, NotFoundError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.log.verify import Damage, FoundBatch
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,11 +56,11 @@ def dump(
 ) -> None:
     """Show every batch of a partition, one line each (with -o json: one object each)."""
     from penstock.files import OsFiles  # noqa: PLC0415 -- keeps --help fast
-    from penstock.log.verify import Damage, scan  # noqa: PLC0415
+    from penstock.log.verify import Damage  # noqa: PLC0415
 
     as_json = wants_json(output_format, json)
     files = OsFiles()
-    for found in scan(files, folder):
+    for found in _scan(folder):
         if isinstance(found, Damage):
             facts: dict[str, Any] = {
                 "damage": found.cause,
@@ -126,36 +131,62 @@ def verify(
         Path, typer.Argument(metavar="FOLDER", help="A data folder, or one partition's folder.")
     ],
 ) -> None:
-    """Check every batch: its checksum, its place, its order. Exit code 7 if any is damaged."""
-    from penstock.files import OsFiles  # noqa: PLC0415 -- keeps --help fast
-    from penstock.log.verify import Damage, scan  # noqa: PLC0415
+    """Check every batch: its checksum, its place, its order. Exit code 7 if any is damaged.
 
-    files = OsFiles()
+    What cannot be read is said, and the rest is checked; the exit code is then 1.
+    """
     folders = [folder]
     if (folder / "topics").is_dir():
         folders = sorted(path for path in (folder / "topics").iterdir() if path.is_dir())
-    damaged = 0
+    damaged = unread = 0
     for partition in folders:
-        batches = records = 0
-        for found in scan(files, partition):
-            if isinstance(found, Damage):
-                damaged += 1
-                place = f"segment {found.base_offset:020d}.log, byte {found.position}"
-                output.emit(
-                    f"{partition.name}: DAMAGED at offset {found.first_offset} ({place}): {found.cause}"
-                )
-            else:
-                batches += 1
-                records += found.header.record_count
-        output.emit(
-            f"{partition.name}: {output.format_count(records, 'record')} in {batches} batches"
-        )
+        try:
+            damaged += _verify_partition(partition)
+        except (NotFoundError, StorageError) as error:
+            if partition is folder:
+                raise
+            unread += 1
+            output.emit(f"{partition.name}: NOT CHECKED: {error.cause}")
+    operation = f"verify {folder}"
     if damaged:
-        raise DamagedLogError(
-            f"verify {folder}",
-            f"{output.format_count(damaged, 'damaged place')} found",
-            "see `penstock log repair --help`",
-        )
+        cause = f"{output.format_count(damaged, 'damaged place')} found"
+        raise DamagedLogError(operation, cause, "see `penstock log repair --help`")
+    if unread:
+        cause = f"{output.format_count(unread, 'partition')} could not be read"
+        raise StorageError(operation, cause, "see above why, and verify them again")
+
+
+def _verify_partition(partition: Path) -> int:
+    """Print what is found in a partition's folder; the number of damaged places."""
+    from penstock.files import OsFiles  # noqa: PLC0415 -- keeps --help fast
+    from penstock.log.verify import Damage, is_in_memory  # noqa: PLC0415
+
+    if is_in_memory(OsFiles(), partition):
+        output.emit(f"{partition.name}: nothing of it is on disk (penstock.durability=memory)")
+        return 0
+    damaged = batches = records = 0
+    for found in _scan(partition):
+        if isinstance(found, Damage):
+            damaged += 1
+            place = f"segment {found.base_offset:020d}.log, byte {found.position}"
+            output.emit(
+                f"{partition.name}: DAMAGED at offset {found.first_offset} ({place}): {found.cause}"
+            )
+        else:
+            batches += 1
+            records += found.header.record_count
+    output.emit(f"{partition.name}: {output.format_count(records, 'record')} in {batches} batches")
+    return damaged
+
+
+def _scan(folder: Path) -> Iterator[FoundBatch | Damage]:
+    from penstock.files import OsFiles  # noqa: PLC0415 -- keeps --help fast
+    from penstock.log.verify import scan  # noqa: PLC0415
+
+    try:
+        yield from scan(OsFiles(), folder)
+    except OSError as error:
+        raise StorageError(f"read {folder}", error.strerror or str(error)) from error
 
 
 @app.command("repair", epilog=_REPAIR_EXAMPLES)

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from penstock.errors import NotFoundError
 from penstock.files import File, Files
+from penstock.log.catalog import read_identity
 from penstock.log.checkpoint import load
+from penstock.log.settings import Durability
 from penstock.log.swap import segment_files
 from penstock.record.batch import (
     HEADER_BYTES,
@@ -57,6 +59,14 @@ def found_segments(files: Files, folder: Path) -> dict[int, Path]:
     if not found:
         raise NotFoundError(f"read {folder}", "it holds no segments", "name a folder TOPIC-N")
     return found
+
+
+def is_in_memory(files: Files, folder: Path) -> bool:
+    """Whether a partition has no segments because its topic never writes any."""
+    entry = read_identity(files, folder)
+    if entry is None or entry.config.get("penstock.durability") != Durability.MEMORY.value:
+        return False
+    return not segment_files(files, folder)
 
 
 def scan(files: Files, folder: Path) -> Iterator[FoundBatch | Damage]:

@@ -1,0 +1,70 @@
+"""`penstock log` on real files: what it says of them, and its exit codes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.commands import Commands
+
+from penstock.testing import broker
+
+
+@pytest.fixture
+def cli() -> Commands:
+    return Commands("127.0.0.1:1")  # nobody listens there: the files are enough
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder with a topic on disk, before and behind one that is in memory only."""
+    folder = tmp_path / "data"
+    with broker(folder) as running:
+        cli = Commands(running.bootstrap)
+        for name in ("early", "orders"):
+            cli.ok("topics", "create", name)
+            cli.ok("produce", name, "-k", ":", data=b"a:one\n")
+            cli.ok("produce", name, "-k", ":", data=b"b:two\n")
+        cli.ok("topics", "create", "fleeting", "-c", "penstock.durability=memory")
+        cli.ok("produce", "fleeting", data=b"gone\n")
+    return folder
+
+
+def damage(data: Path) -> None:
+    """Change a byte of the second batch of orders."""
+    segment = data / "topics" / "orders-0" / f"{0:020d}.log"
+    content = bytearray(segment.read_bytes())
+    content[-1] ^= 1
+    segment.write_bytes(content)
+
+
+# -- verify
+
+
+def test_a_topic_in_memory_is_named_and_passed_over(cli: Commands, data: Path) -> None:
+    assert cli.ok("log", "verify", str(data)).splitlines() == [
+        "early-0: 2 records in 2 batches",
+        "fleeting-0: nothing of it is on disk (penstock.durability=memory)",
+        "orders-0: 2 records in 2 batches",
+    ]
+    assert "nothing of it" in cli.ok("log", "verify", str(data / "topics" / "fleeting-0"))
+
+
+def test_what_cannot_be_read_does_not_end_the_pass(cli: Commands, data: Path) -> None:
+    segment = data / "topics" / "early-0" / f"{0:020d}.log"
+    segment.unlink()
+    done = cli.run("log", "verify", str(data))
+    assert done.stdout.decode().splitlines()[0] == "early-0: NOT CHECKED: it holds no segments"
+    assert "orders-0: 2 records" in done.stdout.decode()
+    assert (done.code, "1 partition could not be read" in done.stderr) == (1, True)
+    segment.mkdir()
+    done = cli.run("log", "verify", str(data))
+    assert done.stdout.decode().splitlines()[0] == "early-0: NOT CHECKED: Is a directory"
+    assert done.code == 1
+    damage(data)
+    done = cli.run("log", "verify", str(data))
+    assert "orders-0: DAMAGED at offset 1" in done.stdout.decode()
+    assert (done.code, "1 damaged place found" in done.stderr) == (7, True)
+    shutil.rmtree(data / "topics" / "early-0")
+    assert "no such folder" in cli.refused(3, "log", "verify", str(data / "topics" / "early-0"))
