@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -124,6 +126,20 @@ def test_nothing_is_left_behind_by_a_broker_that_does_not_start(tmp_path: Path) 
     with pytest.raises(UsageError, match="cannot open data folder"), broker(in_the_way):
         pass
     assert threading.active_count() == before
+
+
+def test_a_broker_starts_where_warnings_are_errors() -> None:
+    """In a process of its own: here everything has been imported."""
+    program = """
+import penstock.wire.share_group_messages
+from penstock.client.topics import create_topic
+from penstock.testing import broker
+with broker() as running:
+    create_topic(running.bootstrap, "orders")
+"""
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # -- the fixture

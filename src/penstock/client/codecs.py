@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-import warnings
 from collections.abc import Callable
 from typing import Final
 
 from penstock.record.compression import NAMES, compress, decompress
+from penstock.wire.quietly import loading_schemas
 
 _CODECS: Final = {name: code for code, name in NAMES.items() if name in ("snappy", "lz4", "zstd")}
 # The second and third have copied the functions of the first by the time we come.
@@ -23,10 +23,7 @@ _MODULES: Final = ("kafka.codec", "kafka.record.default_records", "kafka.record.
 @functools.cache
 def install() -> None:
     """Import kafka-python and make it use our codecs."""
-    with warnings.catch_warnings():
-        # It reads its schemas by a function that Python 3.11 and 3.12 call deprecated, which must
-        # not be the end of a program that turns warnings into errors.
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with loading_schemas():
         codec = importlib.import_module("kafka.codec")
     for name in _CODECS:
         # These globals are the libraries it looked for; a codec is available where one is set.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from types import new_class
 
-from kafka.protocol.api_message import ApiMessage
-
 from penstock.wire import schemas
 from penstock.wire.codec import MessageClass
+from penstock.wire.quietly import loading_schemas
+
+with loading_schemas():
+    from kafka.protocol.api_message import ApiMessage
 
 
 def message(name: str) -> MessageClass:
     """The class of a message, from the schema of its name."""
-    return new_class(name, (ApiMessage,), {"load_json": schemas})
+    with loading_schemas():
+        return new_class(name, (ApiMessage,), {"load_json": schemas})
