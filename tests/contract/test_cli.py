@@ -241,6 +241,7 @@ def test_a_topic_is_copied_exactly(cli: Commands, topic: str, tmp_path: Path) ->
         {"key": "a", "value": {"n": 1}, "partition": 0, "timestamp": "2026-03-01T12:00:00.250Z"},
         {"key": None, "value": "AP8=", "value_encoding": "base64", "partition": 1},
         {"key": "gone", "value": None, "partition": 2, "headers": {"h": "é"}},
+        {"key": None, "value": None, "partition": 2, "headers": {"h": ""}},
     ]
     source = tmp_path / "records.jsonl"
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -256,6 +257,7 @@ def test_a_topic_is_copied_exactly(cli: Commands, topic: str, tmp_path: Path) ->
     assert originals[0]["timestamp"] == "2026-03-01T12:00:00.250Z"
     assert originals[1]["value_encoding"] == "base64"
     assert originals[2]["value"] is None
+    assert (originals[3]["key"], originals[3]["value"]) == (None, None)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -146,13 +146,9 @@ def _parse_json(
         raise UsageError(operation, f"'{min(unknown)}' is not a field of a record", f"use {known}")
     if "value" not in fields:
         raise UsageError(operation, "it has no value", remedy)
-    key = _data(fields, "key", "key_encoding", operation)
-    value = _data(fields, "value", "value_encoding", operation)
-    if key is None and value is None:
-        raise UsageError(operation, "it has neither key nor value", "give it one of them")
     return OutgoingRecord(
-        value,
-        key,
+        _data(fields, "value", "value_encoding", operation),
+        _data(fields, "key", "key_encoding", operation),
         headers + _headers(fields.get("headers"), operation),
         _partition(fields.get("partition"), partition, operation),
         _timestamp(fields.get("timestamp"), operation),
@@ -193,8 +189,9 @@ def _headers(value: Any, operation: str) -> tuple[tuple[str, bytes], ...]:
             raise UsageError(operation, "its headers cannot be read", remedy)
         data = _data(entry, "value", "encoding", operation)
         if data is None:
-            # The client library cannot send what the protocol allows.
-            raise UsageError(operation, f"its header '{entry['key']}' has no value", "give it one")
+            # The protocol has such headers, but kafka-python neither takes nor counts them.
+            cause = f"its header '{entry['key']}' is null, which cannot be sent"
+            raise UsageError(operation, cause, 'write "" for its value, or leave it out')
         found.append((entry["key"], data))
     return tuple(found)
 

@@ -24,6 +24,8 @@ REQUEST_BYTES_MAX: Final = 100 * 1024 * 1024
 LINGER_MS: Final = 5
 BATCH_BYTES: Final = 256 * 1024
 SETTLE_SECONDS: Final = 5.0
+# Stands for no value: without a key either, kafka-python refuses None, but not what becomes None.
+_NO_VALUE: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class RecordSender:
             self._operation,
             acks="all",
             enable_idempotence=True,
+            value_serializer=library("kafka.serializer").SerializeWrapper(_as_sent),
             compression_type=compression,
             batch_size=BATCH_BYTES,
             linger_ms=LINGER_MS,
@@ -141,7 +144,7 @@ class RecordSender:
         with translated(self._operation):
             future = self._producer.send(
                 self._topic,
-                value=record.value,
+                value=_NO_VALUE if record.value is None else record.value,
                 key=record.key,
                 headers=list(record.headers),
                 partition=record.partition,
@@ -214,3 +217,7 @@ class RecordSender:
         count = len(self._partitions)
         cause = f"it has no partition {partition}"
         return NotFoundError(self._operation, cause, f"use one from 0 to {count - 1}")
+
+
+def _as_sent(value: Any) -> Any:
+    return None if value is _NO_VALUE else value
