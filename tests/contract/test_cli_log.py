@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.commands import Commands
 
+from penstock.record.batch import HEADER_BYTES, parse
 from penstock.testing import broker
 
 
@@ -32,10 +33,13 @@ def data(tmp_path: Path) -> Path:
 
 
 def damage(data: Path) -> None:
-    """Change a byte of the second batch of orders."""
+    """Change the last byte of the second batch of orders."""
     segment = data / "topics" / "orders-0" / f"{0:020d}.log"
     content = bytearray(segment.read_bytes())
-    content[-1] ^= 1
+    end = 0
+    for _ in range(2):
+        end += parse(bytes(content[end : end + HEADER_BYTES])).size
+    content[end - 1] ^= 1
     segment.write_bytes(content)
 
 
@@ -68,3 +72,19 @@ def test_what_cannot_be_read_does_not_end_the_pass(cli: Commands, data: Path) ->
     assert (done.code, "1 damaged place found" in done.stderr) == (7, True)
     shutil.rmtree(data / "topics" / "early-0")
     assert "no such folder" in cli.refused(3, "log", "verify", str(data / "topics" / "early-0"))
+
+
+# -- consume
+
+
+def test_consume_names_the_damage_and_reads_on_behind_it(data: Path) -> None:
+    with broker(data) as running:
+        Commands(running.bootstrap).ok("produce", "orders", data=b"three\n")
+    damage(data)
+    with broker(data) as running:
+        cli = Commands(running.bootstrap)
+        done = cli.run("consume", "orders")
+        assert (done.code, done.stdout) == (7, b"one\n")
+        assert "cannot consume orders: partition 0 is damaged at offset 1: " in done.stderr
+        assert "`penstock log verify DIR`" in done.stderr
+        assert cli.ok("consume", "orders", "--partition", "0", "--from", "2") == "three\n"

@@ -7,6 +7,7 @@ committed transactions are returned.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from penstock.client.connection import connect, library, translated
 from penstock.client.topics import topic_partitions
-from penstock.errors import NotFoundError, PenstockError, UnavailableError
+from penstock.errors import DamagedLogError, NotFoundError, PenstockError, UnavailableError
 
 POLL_MS: Final = 500
 RECORDS_PER_POLL_MAX: Final = 2_000
@@ -26,6 +27,8 @@ SILENCE_SECONDS: Final = 5.0
 STALL_SECONDS_MAX: Final = 30.0
 # How soon a follower learns of new partitions.
 METADATA_AGE_MS: Final = 10_000
+# The client library has only a text for us that says which batch it is.
+_DAMAGED_BATCH: Final = re.compile(r"partition=(\d+)\) at offset (\d+) failed crc check")
 
 
 class Origin(Enum):
@@ -155,6 +158,7 @@ class TopicReader:
 
         Raises:
             NotFoundError: the topic was deleted.
+            DamagedLogError: a batch is not what was written.
             PenstockError: the cluster stopped answering (not when following), or lost records.
         """
         heard = looked = time.monotonic()
@@ -229,6 +233,8 @@ class TopicReader:
             except errors.LogTruncationError as error:
                 for key in error.divergent_offsets:
                     raise self._shrunk(key, self._consumer.position(key)) from error
+            except errors.CorruptRecordError as error:
+                raise self._damaged(str(error)) from error
             if self._follow:
                 self._adopt_new_partitions()
             else:
@@ -250,6 +256,17 @@ class TopicReader:
         cause = f"partition {key.partition} ends at {end}, but {offset} was already reached"
         remedy = "the topic was created anew or lost records; start again with --from start"
         return PenstockError(self._operation, cause, remedy)
+
+    def _damaged(self, said: str) -> PenstockError:
+        cause, read_on = said, "read on with a later --from"
+        if found := _DAMAGED_BATCH.search(said):
+            cause = (
+                f"partition {found[1]} is damaged at offset {found[2]}: "
+                "the checksum of the batch does not match its bytes"
+            )
+            read_on = f"read on behind it with --partition {found[1]} and a later --from"
+        remedy = f"check the broker's files with `penstock log verify DIR`, or {read_on}"
+        return DamagedLogError(self._operation, cause, remedy)
 
     def _lost(self, gap: Gap) -> None:
         self.gaps.append(gap)
