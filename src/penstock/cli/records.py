@@ -8,7 +8,7 @@ A JSON line, as `penstock consume --json` writes it and `penstock produce --json
 
 Bytes that are UTF-8 are a string; others are base 64 and say so beside it (`key_encoding`,
 `value_encoding`, a header's `encoding`). No key, no value: null. When reading, only `value` is
-required, topic and offset are ignored, and a value that is not a string is sent as JSON.
+required, topic and offset are ignored, and a value that is not a string is sent as JSON, written anew.
 """
 
 from __future__ import annotations
@@ -167,12 +167,21 @@ def _data(fields: Mapping[str, Any], name: str, marker: str, operation: str) -> 
             raise UsageError(operation, f"the {name} is not base 64: {error}") from error
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else _json_text(value, name, operation)
     # A lone surrogate, which JSON can express, has no UTF-8 form.
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(operation, f"the {name} is not text: {error}", "use base64") from error
+
+
+def _json_text(value: Any, name: str, operation: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        # NaN and Infinity, which Python reads as numbers, and numbers too large to be anything else.
+        cause = f"the {name} holds a number that JSON cannot express"
+        raise UsageError(operation, cause, "write null, or a string, which is sent as it is") from error
 
 
 def _headers(value: Any, operation: str) -> tuple[tuple[str, bytes], ...]:
