@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -72,6 +73,30 @@ def test_what_cannot_be_read_does_not_end_the_pass(cli: Commands, data: Path) ->
     assert (done.code, "1 damaged place found" in done.stderr) == (7, True)
     shutil.rmtree(data / "topics" / "early-0")
     assert "no such folder" in cli.refused(3, "log", "verify", str(data / "topics" / "early-0"))
+
+
+# -- dump
+
+
+def test_dump_shows_records_as_they_are(cli: Commands, data: Path) -> None:
+    line = (
+        '{"key": "AP8=", "key_encoding": "base64", "value": "a\\n\\u001b[2Jb", "headers": '
+        '[{"key": "h", "value": "1"}, {"key": "h", "value": "/w==", "encoding": "base64"}]}'
+    )
+    with broker(data) as running:
+        Commands(running.bootstrap).ok("produce", "orders", "--json", data=line.encode())
+    folder = str(data / "topics" / "orders-0")
+    batches = cli.ok("log", "dump", folder, "--records", "--json").splitlines()
+    (record,) = json.loads(batches[-1])["records"]
+    assert (record["key"], record["key_encoding"]) == ("AP8=", "base64")
+    assert (record["value"], record["offset"]) == ("a\n\x1b[2Jb", 2)
+    assert record["headers"] == [
+        {"key": "h", "value": "1"},
+        {"key": "h", "value": "/w==", "encoding": "base64"},
+    ]
+    shown = cli.ok("log", "dump", folder, "--records").splitlines()
+    assert len(shown) == 6
+    assert "key=AP8=  key_encoding=base64  value=a\\x0a\\x1b[2Jb  headers=[{" in shown[-1]
 
 
 # -- consume

@@ -87,6 +87,7 @@ def _place(base_offset: int, position: int) -> dict[str, Any]:
 
 
 def _records(files: Any, folder: Path, base_offset: int, position: int) -> list[dict[str, Any]]:
+    from penstock.cli.records import content_fields  # noqa: PLC0415 -- keeps --help fast
     from penstock.log.segment import segment_path  # noqa: PLC0415
     from penstock.record.batch import HEADER_BYTES, parse  # noqa: PLC0415
     from penstock.record.decode import decode  # noqa: PLC0415
@@ -94,19 +95,10 @@ def _records(files: Any, folder: Path, base_offset: int, position: int) -> list[
     file = files.open(segment_path(folder, base_offset))
     size = parse(file.pread(HEADER_BYTES, position)).size
     return [
-        {
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": _text(record.key),
-            "value": _text(record.value),
-            "headers": {name: _text(value) for name, value in record.headers},
-        }
+        {"offset": record.offset, "timestamp": record.timestamp}
+        | content_fields(record.key, record.value, record.headers)
         for record in decode(file.pread(size, position))
     ]
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
 def _emit_facts(facts: dict[str, Any], *, as_json: bool) -> None:
@@ -116,9 +108,18 @@ def _emit_facts(facts: dict[str, Any], *, as_json: bool) -> None:
         output.emit(json_module.dumps(facts, ensure_ascii=False))
         return
     records = facts.pop("records", [])
-    output.emit("  ".join(f"{name}={_plain(value)}" for name, value in facts.items()))
+    _emit_line("", facts)
     for record in records:
-        output.emit("    " + "  ".join(f"{name}={_plain(value)}" for name, value in record.items()))
+        headers = json_module.dumps(record["headers"], ensure_ascii=False)
+        _emit_line("    ", record | {"headers": headers})
+
+
+def _emit_line(indent: str, facts: dict[str, Any]) -> None:
+    """A line for people: what records hold must neither break it nor steer the terminal."""
+    from penstock.cli.records import safe_for_terminal  # noqa: PLC0415 -- keeps --help fast
+
+    line = indent + "  ".join(f"{name}={_plain(value)}" for name, value in facts.items())
+    output.emit(safe_for_terminal(line.encode()).decode().removesuffix("\n"))
 
 
 def _plain(value: Any) -> str:

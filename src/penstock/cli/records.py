@@ -46,12 +46,19 @@ def format_json(record: IncomingRecord) -> bytes:
         "offset": record.offset,
         "timestamp": format_time(record.timestamp),
     }
-    fields |= _text_fields("key", record.key) | _text_fields("value", record.value)
-    fields["headers"] = [
-        {"key": name} | _text_fields("value", value, marker="encoding")
-        for name, value in record.headers
-    ]
+    fields |= content_fields(record.key, record.value, record.headers)
     return json.dumps(fields, ensure_ascii=False, separators=(", ", ": ")).encode() + b"\n"
+
+
+def content_fields(
+    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
+) -> dict[str, Any]:
+    """What a JSON line says of a record itself; headers as a list, which keeps repeated names."""
+    fields: dict[str, Any] = {**_text_fields("key", key), **_text_fields("value", value)}
+    fields["headers"] = [
+        {"key": name} | _text_fields("value", text, marker="encoding") for name, text in headers
+    ]
+    return fields
 
 
 def format_plain(record: IncomingRecord, key_separator: bytes | None) -> bytes:
@@ -181,7 +188,9 @@ def _json_text(value: Any, name: str, operation: str) -> str:
     except ValueError as error:
         # NaN and Infinity, which Python reads as numbers, and numbers too large to be anything else.
         cause = f"the {name} holds a number that JSON cannot express"
-        raise UsageError(operation, cause, "write null, or a string, which is sent as it is") from error
+        raise UsageError(
+            operation, cause, "write null, or a string, which is sent as it is"
+        ) from error
 
 
 def _headers(value: Any, operation: str) -> tuple[tuple[str, bytes], ...]:
