@@ -75,6 +75,13 @@ def test_what_cannot_be_read_does_not_end_the_pass(cli: Commands, data: Path) ->
     assert "no such folder" in cli.refused(3, "log", "verify", str(data / "topics" / "early-0"))
 
 
+@pytest.mark.parametrize("command", ["dump", "verify"])
+def test_a_segment_is_not_a_folder(cli: Commands, data: Path, command: str) -> None:
+    folder = data / "topics" / "orders-0"
+    said = cli.refused(2, "log", command, str(folder / f"{0:020d}.log"))
+    assert said.endswith(f"it is a file; name the folder it is in, {folder}\n")
+
+
 # -- dump
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.errors import NotFoundError
+from penstock.errors import NotFoundError, UsageError
 from penstock.files import File, Files
 from penstock.log.catalog import read_identity
 from penstock.log.checkpoint import load
@@ -55,7 +55,12 @@ def found_segments(files: Files, folder: Path) -> dict[int, Path]:
     """All segments in a partition's folder, by their first offsets."""
     if not files.exists(folder):
         raise NotFoundError(f"read {folder}", "there is no such folder", "name a folder TOPIC-N")
-    found = segment_files(files, folder)
+    try:
+        found = segment_files(files, folder)
+    except NotADirectoryError as error:
+        raise UsageError(
+            f"read {folder}", "it is a file", f"name the folder it is in, {folder.parent}"
+        ) from error
     if not found:
         raise NotFoundError(f"read {folder}", "it holds no segments", "name a folder TOPIC-N")
     return found
