@@ -134,6 +134,39 @@ def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     assert "knows 1" in message
 
 
+def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "topics"):
+        (tmp_path / name).mkdir()
+    code, message = refused("--data", str(tmp_path), "--kafka", "127.0.0.1:0")
+    assert code == USAGE
+    assert "it holds what is not Penstock's (a.txt, b.txt) and no format.json; choose" in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "topics"]
+
+
+def test_an_empty_name_is_not_the_present_folder() -> None:
+    code, message = refused("--data", "", "--kafka", "127.0.0.1:0")
+    assert code == USAGE
+    assert "cannot read --data '': it is empty" in message
+
+
+@pytest.mark.parametrize("names", [["lost+found", ".snapshot"], ["lock"], ["lock", "topics/"]])
+def test_a_first_start_that_was_interrupted_is_done_again(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).touch()
+    (tmp_path / "format.json.tmp").write_text("{")
+    with broker(tmp_path):
+        assert (tmp_path / "format.json").exists()
+
+
+def test_a_folder_that_lost_its_format_is_still_ours(tmp_path: Path) -> None:
+    with broker(tmp_path) as running, Wire(running.bootstrap) as wire:
+        wire.create_topic("orders")
+    (tmp_path / "format.json").unlink()
+    (tmp_path / "views.db").touch()
+    with broker(tmp_path) as running, Wire(running.bootstrap) as wire:
+        assert wire.metadata("orders").error_code == 0
+
+
 # -- what clients are told
 
 

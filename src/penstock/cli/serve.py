@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.errors import UsageError
+
 if TYPE_CHECKING:
     from penstock.config import Address
 
@@ -33,13 +35,20 @@ Views = Annotated[
 ]
 
 
+def _folder(text: str) -> Path:
+    # Path("") is the present folder: a variable that is not set must not choose it.
+    if not text:
+        raise UsageError("cannot read --data ''", "it is empty", "name a folder, . for this one")
+    return Path(text)
+
+
 def serve(
     data: Annotated[
         Path,
         typer.Option(
             metavar="DIR",
             envvar="PENSTOCK_DATA",
-            file_okay=False,
+            parser=_folder,
             help="Folder that holds everything; created if it does not exist.",
         ),
     ],

@@ -43,6 +43,14 @@ from penstock.log.space import DiskSpace, found_room
 from penstock.memory_files import MemoryFiles
 
 FORMAT_VERSION = 1
+_FORMAT_FILE = "format.json"
+_CATALOG = "catalog.journal"
+# What stands in the folder without these two, if the first start was interrupted or somebody has put
+# the folder together again; and what a file system puts into every one that it begins with.
+_OTHER_NAMES = frozenset(
+    {"lock", "topics", f"{_FORMAT_FILE}.tmp", "positions.journal", "offsets.journal"}
+    | {"queues.journal", "clean", "reserve", "quarantine", "lost+found"}
+)
 DELETED = ".deleted"  # after a tilde and the topic's id: neither can stand in a topic's name
 _log = logging.getLogger(__name__)
 
@@ -79,7 +87,7 @@ class LogStore:
         self.space.begin()
         self.positions = Positions(files, folder / "positions.journal", clock)
         self.positions.make_room = self.space.found_full
-        self.catalog = Catalog(files, folder / "catalog.journal")
+        self.catalog = Catalog(files, folder / _CATALOG)
         self._settle_catalog()
         self.positions.forget_topics(self.catalog.deleted)
         self.offsets = self.open_journal("offsets.journal", OffsetsJournal)
@@ -110,7 +118,7 @@ class LogStore:
         return self._files.total_bytes(self._folder)
 
     def _check_format(self) -> str:
-        path = self._folder / "format.json"
+        path = self._folder / _FORMAT_FILE
         if not self._files.exists(path):
             cluster_id = _base64_id(uuid4())
             fields = {"format": FORMAT_VERSION, "cluster_id": cluster_id}
@@ -136,7 +144,7 @@ class LogStore:
     def _settle_catalog(self) -> None:
         """Reconcile the journal with what the folders say of themselves."""
         if self.catalog.torn:
-            self._put_aside("catalog.journal", self.catalog.torn)
+            self._put_aside(_CATALOG, self.catalog.torn)
         if not self.clean:
             # What a killed process had created is in use from here on: its names must last, and before
             # the catalog that speaks of them. Or a power failure could leave a topic of which it took
@@ -390,6 +398,14 @@ class LogStore:
         self.positions.rewrite()
         if len(whole) == len(kept) and self.commit.metadata_failed is None:
             write_atomically(self._files, self._folder / "clean", b"stopped in order\n")
+
+
+def foreign_names(names: Iterable[str]) -> list[str]:
+    """What speaks against a folder: names that are not ours, where nothing says that it is ours."""
+    found = set(names)
+    if found & {_FORMAT_FILE, _CATALOG}:
+        return []
+    return sorted(name for name in found - _OTHER_NAMES if not name.startswith("."))
 
 
 def _deleted_name(folder: str, topic_id: UUID) -> str:

@@ -32,7 +32,7 @@ from penstock.limits import (
     RECEIVE_BUFFER_LOOK_SECONDS,
     SWITCH_SECONDS,
 )
-from penstock.log.store import LogStore
+from penstock.log.store import LogStore, foreign_names
 from penstock.server.cleaner import CleanerProcess
 from penstock.server.connection import Connection, Connections
 from penstock.server.http_listener import HttpListener
@@ -44,6 +44,7 @@ _STOP_SECONDS_MAX = 10.0
 _STALL_LOOK_SECONDS = 5.0
 _RETENTION_SECONDS = 10.0
 _BACKLOG = 1024
+_NAMES_SHOWN = 3
 _log = logging.getLogger(__name__)
 
 
@@ -266,12 +267,20 @@ def _connections_affordable() -> int:
 
 
 def _lock(data: Path) -> FolderLock:
+    operation = f"cannot open data folder {data}"
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        foreign = foreign_names(path.name for path in data.iterdir())
     except OSError as error:
-        raise UsageError(
-            f"cannot open data folder {data}", str(error), "choose another folder with --data"
-        ) from error
+        cause = (
+            "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
+        )
+        raise UsageError(operation, cause, "choose another folder with --data") from error
+    if foreign:
+        shown = ", ".join(foreign[:_NAMES_SHOWN]) + (", ..." if foreign[_NAMES_SHOWN:] else "")
+        cause = f"it holds what is not Penstock's ({shown}) and no format.json"
+        remedy = "choose a new or empty folder with --data, or move that out of it"
+        raise UsageError(operation, cause, remedy)
     return FolderLock(data / "lock")
 
 
