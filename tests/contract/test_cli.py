@@ -183,6 +183,12 @@ def test_configure(cli: Commands, topic: str) -> None:
         (["topics", "create", "x", "-c", "retention.ms=soon"], 2, "retention.ms"),
         (["topics", "configure", "{topic}", "--set", "retention.m=1"], 2, "mean retention.ms?"),
         (["topics", "configure", "{topic}", "--set", "retention.ms=soon"], 2, "retention.ms"),
+        (["topics", "configure", "{topic}", "--unset", "retention.m"], 2, "mean retention.ms?"),
+        (
+            ["topics", "configure", "{topic}", "--unset", "zzz"],
+            2,
+            "no setting zzz; `penstock topics",
+        ),
         (["topics", "configure", "{topic}x", "--set", "a=1"], 3, "did you mean {topic}?"),
         (["topics", "describe", "{topic}x"], 3, "did you mean {topic}?"),
         (["topics", "describe", "zzz"], 3, "there is no topic zzz"),

@@ -158,7 +158,11 @@ def describe(
     output.emit("")
     _emit_partitions(found.partitions)
     output.emit("")
-    _emit_configs(found.configs, every=every)
+    shown = [config for config in found.configs if every or config.source == "topic"]
+    if shown:
+        _emit_configs(shown)
+    else:
+        output.emit("no configuration is set; --all shows the values in force")
 
 
 @app.command("configure", epilog=_CONFIGURE_EXAMPLES)
@@ -196,7 +200,7 @@ def configure(
     if wants_json(output_format, json):
         output.emit_json([_config_json(config) for config in touched])
         return
-    _emit_configs(touched, every=True)
+    _emit_configs(touched)
 
 
 def _confirm(topic: TopicDescription) -> None:
@@ -224,14 +228,10 @@ def _emit_partitions(partitions: list[PartitionState]) -> None:
     )
 
 
-def _emit_configs(configs: list[ConfigValue], *, every: bool) -> None:
-    shown = [config for config in configs if every or config.source == "topic"]
-    if not shown:
-        output.emit("no configuration is set; --all shows the values in force")
-        return
+def _emit_configs(configs: list[ConfigValue]) -> None:
     output.emit_table(
         {"CONFIG": "<", "VALUE": "<", "FROM": "<"},
-        [(config.name, config.value, config.source) for config in shown],
+        [(config.name, config.value, config.source) for config in configs],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,7 +151,7 @@ def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
 
 
 def configure_topic(
-    bootstrap: str, name: str, *, set_values: Mapping[str, str], unset: Iterable[str]
+    bootstrap: str, name: str, *, set_values: Mapping[str, str], unset: Collection[str]
 ) -> TopicDescription:
     """Set and unset configuration values in one step, and return what is then in force.
 
@@ -165,11 +165,16 @@ def configure_topic(
     changes |= {key: ("SET", value) for key, value in set_values.items()}
     with admin(bootstrap, operation) as client:
         _existing(client, [name], operation)
+        known = [value.name for value in _configs(client, name)]
+        # Brokers take it for done: a setting that there is not, is not set.
+        if missing := [key for key in unset if key not in known]:
+            remedy = f"`penstock topics describe {name} --all` shows those that exist"
+            remedy = did_you_mean(missing, known) or remedy
+            raise UsageError(operation, f"there is no setting {missing[0]}", remedy)
         resource = library("kafka.admin").ConfigResource("topic", name, changes)
         answer = client.alter_configs([resource], raise_on_unknown=False)
         result = answer["topic"][name]
         if result != "OK":
-            known = [value.name for value in _configs(client, name)]
             # The client library has only this text for us: "[Error 40] ClassName: what was said".
             cause = str(result).partition(": ")[2] or str(result)
             unknown = [key for key in changes if key not in known]
