@@ -79,7 +79,8 @@ def test_the_same_folder_again_finds_the_data(tmp_path: Path) -> None:
     with broker(tmp_path) as running:
         assert running.data == tmp_path
         produce(running, "orders", b"tea")
-    with broker(tmp_path) as running:
+    with broker(str(tmp_path)) as running:
+        assert running.data == tmp_path
         produce(running, "orders", b"coffee")
         assert consume(running, "orders", 2) == [b"tea", b"coffee"]
     assert tmp_path.is_dir(), "a folder that the caller chose is the caller's"

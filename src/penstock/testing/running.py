@@ -28,7 +28,7 @@ class RunningBroker:
 
 @contextmanager
 def broker(
-    data: Path | None = None, *, http: bool = False, views: str | None = None
+    data: str | Path | None = None, *, http: bool = False, views: str | None = None
 ) -> Iterator[RunningBroker]:
     """Run a broker for the length of a with block.
 
@@ -39,7 +39,7 @@ def broker(
         views: the store of materialized views to be asked over HTTP, which it needs.
     """
     if data is not None:
-        with _running(data, http, views) as running:
+        with _running(Path(data), http, views) as running:
             yield running
         return
     with (
