@@ -177,7 +177,7 @@ def test_configure(cli: Commands, topic: str) -> None:
     [
         (["topics", "create", "{topic}"], 5, "already exists"),
         (["topics", "create", "no/name"], 2, "cannot create topic no/name: "),
-        (["topics", "create", "x", "-p", "0"], 2, "cannot create topic x: "),
+        (["topics", "create", "x", "-p", "0"], 2, "partitions"),
         (["topics", "create", "x", "--replication-factor", "9"], 2, "cannot create topic x: "),
         (["topics", "create", "x", "-c", "no.such=1"], 2, "no.such"),
         (["topics", "create", "x", "-c", "retention.ms=soon"], 2, "retention.ms"),
@@ -278,6 +278,16 @@ def test_create_on_the_way(cli: Commands) -> None:
     name = f"cli-{uuid.uuid4().hex[:8]}"
     for _ in range(2):
         cli.ok("produce", name, "--create", data=b"hello\n")
+    assert cli.ok("consume", name) == "hello\nhello\n"
+
+
+def test_nothing_is_created_for_a_partition_it_would_not_have(cli: Commands) -> None:
+    name = f"cli-{uuid.uuid4().hex[:8]}"
+    said = cli.refused(3, "produce", name, "--create", "-p", "9", data=b"hello\n")
+    assert f"`penstock topics create {name} --partitions 10`" in said
+    assert "there is no topic" in cli.refused(3, "topics", "describe", name)
+    for _ in range(2):
+        cli.ok("produce", name, "--create", "-p", "0", data=b"hello\n")
     assert cli.ok("consume", name) == "hello\nhello\n"
 
 

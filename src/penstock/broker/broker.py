@@ -208,7 +208,7 @@ class Broker:
         if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
             raise InvalidPartitionsError(
                 f"create topic {name} with {partitions} partitions",
-                f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX}",
+                f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions",
             )
         return topic_config.parse(config)
 

@@ -14,7 +14,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_pairs
-from penstock.errors import ConflictError, UsageError
+from penstock.errors import ConflictError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from penstock.client.produce import OutgoingRecord, RecordSender
@@ -114,7 +114,7 @@ def produce(
     _check_separator(topic, key_separator, json=json)
     headers = [(name, value.encode()) for name, value in parse_pairs("--header", header or [])]
     if create:
-        _create(bootstrap, topic)
+        _create(bootstrap, topic, partition)
     with _source(file) as lines:
         if json:
             found = records.read_json(lines, headers=headers, partition=partition)
@@ -188,10 +188,19 @@ class _Progress:
         return f"{count}, {size}, {time.monotonic() - self._started:.2f} s"
 
 
-def _create(bootstrap: str, topic: str) -> None:
+def _create(bootstrap: str, topic: str, partition: int | None) -> None:
     from penstock.client import topics  # noqa: PLC0415 -- keeps --help fast
 
     with contextlib.suppress(ConflictError):
+        if partition is not None:
+            # Before it is there: a topic that was made and then not written to is nobody's wish.
+            count = topics.planned_partitions(bootstrap, topic)
+            if partition >= count:
+                cause = f"it would be created with {output.format_count(count, 'partition')}"
+                command = f"penstock topics create {topic} --partitions {partition + 1}"
+                raise NotFoundError(
+                    f"cannot produce to partition {partition} of {topic}", cause, f"use `{command}`"
+                )
         topics.create_topic(bootstrap, topic)
         output.message(f"created {topic}")
 

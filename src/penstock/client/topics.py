@@ -136,6 +136,21 @@ def create_topic(
         return _describe(client, name, operation)
 
 
+def planned_partitions(bootstrap: str, name: str) -> int:
+    """How many partitions a topic would be created with, unless it is said.
+
+    Raises:
+        ConflictError: it exists.
+        UsageError: the broker refuses the name.
+        PenstockError: the cluster could not be asked.
+    """
+    operation = f"cannot create topic {name}"
+    with admin(bootstrap, operation) as client:
+        answer = client.create_topics({name: {}}, validate_only=True, raise_errors=False)
+        _raise_first(operation, answer["topics"])
+        return int(answer["topics"][0]["num_partitions"])
+
+
 def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
     """Delete topics with everything in them; nothing is deleted if one of them does not exist.
 
