@@ -106,6 +106,16 @@ def test_dump_shows_records_as_they_are(cli: Commands, data: Path) -> None:
     assert "key=AP8=  key_encoding=base64  value=a\\x0a\\x1b[2Jb  headers=[{" in shown[-1]
 
 
+# -- repair
+
+
+def test_repair_beside_a_server_says_what_to_do(cli: Commands, data: Path) -> None:
+    with broker(str(data)):
+        said = cli.refused(5, "log", "repair", str(data / "topics" / "orders-0"), "--skip")
+    assert "in use by process" in said
+    assert said.endswith("; stop that process first\n")
+
+
 # -- consume
 
 

@@ -1,4 +1,4 @@
-"""`penstock log`: look at a partition's files, check them, repair them, without a server."""
+"""`penstock log`: look at a partition's files, check them, repair them, without asking a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.options import Format, Json, Output, wants_json
-from penstock.errors import DamagedLogError, NotFoundError, StorageError, UsageError
+from penstock.errors import ConflictError, DamagedLogError, NotFoundError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Dump, verify and repair the log on disk, while no server uses it.",
+    help="Dump, verify and repair the log's files on disk.",
 )
 
 _DUMP_EXAMPLES: Final = (
@@ -205,7 +205,8 @@ def repair(
 ) -> None:
     """Make a damaged partition usable again, and say exactly which offsets are lost.
 
-    The partition is first copied, as it was found, to the data folder's quarantine.
+    The partition is first copied, as it was found, to the data folder's quarantine. No server may
+    use the folder meanwhile.
     """
     from penstock.clock import SystemClock  # noqa: PLC0415 -- keeps --help fast
     from penstock.files import FolderLock, OsFiles  # noqa: PLC0415
@@ -221,7 +222,10 @@ def repair(
         raise UsageError(
             f"repair {folder}", "it is not in a data folder", "name a folder DIR/topics/TOPIC-N"
         )
-    lock = FolderLock(data / "lock")
+    try:
+        lock = FolderLock(data / "lock")
+    except ConflictError as error:
+        raise ConflictError(f"repair {folder}", error.cause, "stop that process first") from error
     try:
         choice = repairs.Choice.TRUNCATE if truncate else repairs.Choice.SKIP
         plan = repairs.plan(files, data, folder.resolve(), choice, SystemClock())

@@ -82,10 +82,22 @@ app.add_typer(views.app, name="views")
 app.add_typer(log.app, name="log")
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        output.emit(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
 @app.callback(epilog=_EPILOG)
 def root(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks and logs; works after a command too.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """A durable, partitioned event log that Kafka clients use unchanged."""

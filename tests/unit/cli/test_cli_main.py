@@ -52,6 +52,11 @@ def test_the_commands_are_there() -> None:
     assert {"serve", "produce", "consume", "version"} | topics <= COMMANDS.keys()
 
 
+def test_version_as_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([*name.split(), "--help"]) == 0
