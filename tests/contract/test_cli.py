@@ -172,9 +172,22 @@ def test_configure(cli: Commands, topic: str) -> None:
     ]
 
 
+def test_add_partitions(cli: Commands, topic: str) -> None:
+    done = cli.run("topics", "configure", topic, "--partitions", "5")
+    assert (done.code, done.stdout) == (0, b"")
+    assert done.stderr == f"{topic} has 5 partitions now\n"
+    cli.ok("produce", topic, "--partition", "4", data=b"x\n")
+    assert [one["partition"] for one in cli.consumed(topic)] == [4]
+    grown = json.loads(cli.ok("topics", "configure", topic, "-p", "6", "--json"))
+    assert (grown["partition_count"], len(grown["partitions"])) == (6, 6)
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
+        (["topics", "configure", "{topic}", "--partitions", "3"], 2, "3 partition"),
+        (["topics", "configure", "{topic}x", "--partitions", "3"], 3, "did you mean {topic}?"),
+        (["topics", "configure", "{topic}", "-p", "4", "--set", "a=1"], 2, "of its own"),
         (["topics", "create", "{topic}"], 5, "already exists"),
         (["topics", "create", "no/name"], 2, "cannot create topic no/name: "),
         (["topics", "create", "x", "-p", "0"], 2, "partitions"),

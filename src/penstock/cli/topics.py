@@ -51,7 +51,8 @@ _CONFIGURE_EXAMPLES: Final = (
     "\b\n"
     "Examples:\n"
     "  penstock topics configure orders --set retention.ms=86400000\n"
-    "  penstock topics configure orders --unset retention.ms --set retention.bytes=1000000000"
+    "  penstock topics configure orders --unset retention.ms --set retention.bytes=1000000000\n"
+    "  penstock topics configure orders --partitions 12"
 )
 
 
@@ -177,11 +178,21 @@ def configure(
         list[str] | None,
         typer.Option("--unset", metavar="NAME", help="Go back to the default; repeatable."),
     ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            "-p",
+            min=1,
+            metavar="N",
+            help="Add partitions until there are N; most keys then belong to another one.",
+        ),
+    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Output = Format.TABLE,
     json: Json = False,
 ) -> None:
-    """Change a topic's configuration.
+    """Change a topic's configuration, or give it more partitions.
 
     All values change in one step or not at all; what is then in force is shown.
     """
@@ -189,18 +200,36 @@ def configure(
 
     values = dict(parse_pairs("--set", set_values or []))
     names = unset or []
-    operation = f"cannot configure topic {name}"
-    if not (values or names):
-        remedy = "use --set NAME=VALUE or --unset NAME"
-        raise UsageError(operation, "there is nothing to change", remedy)
-    if both := sorted(set(values) & set(names)):
-        raise UsageError(operation, f"{both[0]} is to be set and unset", "use one of the two")
+    _check_changes(name, values, names, partitions)
+    as_json = wants_json(output_format, json)
+    if partitions is not None:
+        grown = topics.add_partitions(bootstrap, name, partitions)
+        if as_json:
+            output.emit_json(_description_json(grown, every_config=False))
+        else:
+            count = output.format_count(grown.summary.partitions, "partition")
+            output.message(f"{name} has {count} now")
+        return
     changed = topics.configure_topic(bootstrap, name, set_values=values, unset=names)
     touched = [config for config in changed.configs if config.name in {*values, *names}]
-    if wants_json(output_format, json):
+    if as_json:
         output.emit_json([_config_json(config) for config in touched])
         return
     _emit_configs(touched)
+
+
+def _check_changes(
+    name: str, values: dict[str, str], names: list[str], partitions: int | None
+) -> None:
+    operation = f"cannot configure topic {name}"
+    if not (values or names or partitions):
+        remedy = "use --set NAME=VALUE, --unset NAME or --partitions N"
+        raise UsageError(operation, "there is nothing to change", remedy)
+    if both := sorted(set(values) & set(names)):
+        raise UsageError(operation, f"{both[0]} is to be set and unset", "use one of the two")
+    if partitions and (values or names):
+        cause = "partitions and values cannot change in one step"
+        raise UsageError(operation, cause, "use --partitions in a command of its own")
 
 
 def _confirm(topic: TopicDescription) -> None:

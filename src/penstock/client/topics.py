@@ -1,20 +1,22 @@
-"""Topics of a cluster: list, describe, create, delete, configure."""
+"""Topics of a cluster: list, describe, create, delete, configure, grow."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import difflib
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.connection import admin, error_of_code, library
 from penstock.client.security import OPEN, Security
-from penstock.errors import NotFoundError, UsageError
+from penstock.errors import NotFoundError, UnavailableError, UsageError
 
 BROKER_DEFAULT = -1
 """As a number of partitions or replicas: whatever the broker is set to."""
+VISIBLE_SECONDS_MAX = 10.0
 _LIST_THEM = "`penstock topics list` shows those that exist"
 
 
@@ -194,6 +196,32 @@ def configure_topic(
             cause = str(result).partition(": ")[2] or str(result)
             unknown = [key for key in changes if key not in known]
             raise UsageError(operation, cause.rstrip("."), did_you_mean(unknown, known))
+        return _describe(client, name, operation)
+
+
+def add_partitions(bootstrap: str, name: str, total: int) -> TopicDescription:
+    """Give a topic so many partitions, and return when they can be used.
+
+    Raises:
+        NotFoundError: there is no such topic.
+        UsageError: it has as many already, or the broker refuses the number.
+        PenstockError: the cluster could not be asked.
+    """
+    operation = f"cannot give topic {name} {total} partitions"
+    with admin(bootstrap, operation) as client:
+        _existing(client, [name], operation)
+        answer = client.create_partitions({name: total}, raise_errors=False)
+        _raise_first(operation, answer.to_dict()["results"])
+        # A cluster tells its brokers of them one after the other.
+        deadline = time.monotonic() + VISIBLE_SECONDS_MAX
+        while len(_existing(client, [name], operation)[0]["partitions"]) < total:
+            if time.monotonic() > deadline:
+                cause = f"they cannot be seen after {VISIBLE_SECONDS_MAX:g} s"
+                raise UnavailableError(
+                    operation, cause, "look again with `penstock topics describe`"
+                )
+            time.sleep(0.1)
+        client.wait_for_topics([name])
         return _describe(client, name, operation)
 
 
