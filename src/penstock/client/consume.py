@@ -172,8 +172,7 @@ class TopicReader:
                 self._look()
                 looked = now
             if not self._follow and now - heard > STALL_SECONDS_MAX:
-                cause = f"nothing more came within {STALL_SECONDS_MAX:g} s"
-                raise UnavailableError(self._operation, cause, "try again")
+                raise self._stalled()
             for key, records in found.items():
                 wanted = records if self._follow else self._up_to_end(key, records)
                 if wanted:
@@ -256,6 +255,15 @@ class TopicReader:
         cause = f"partition {key.partition} ends at {end}, but {offset} was already reached"
         remedy = "the topic was created anew or lost records; start again with --from start"
         return PenstockError(self._operation, cause, remedy)
+
+    def _stalled(self) -> PenstockError:
+        # A broker that cannot read its files is asked again and again by the client library, which
+        # says nothing of it: all we know is where that is.
+        key = min(self._unread)
+        place = f"partition {key.partition} from offset {self._consumer.position(key)} on"
+        cause = f"nothing of {place} came within {STALL_SECONDS_MAX:g} s"
+        remedy = "try again, or check the broker's files with `penstock log verify DIR`"
+        return UnavailableError(self._operation, cause, remedy)
 
     def _damaged(self, said: str) -> PenstockError:
         cause, read_on = said, "read on with a later --from"
