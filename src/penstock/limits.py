@@ -177,6 +177,8 @@ TOPIC_REGEX_CHARS_MAX = 10_000
 TOPIC_REGEX_STEPS_MAX = 2_000
 # Patterns of which is remembered what they match, until a topic comes or goes.
 TOPIC_REGEXES_KEPT = 1_000
+# What a string of the older requests and answers can hold; Kafka takes no longer one in any.
+NAME_BYTES_MAX = 32_767
 # Kafka's offset.metadata.max.bytes.
 OFFSET_METADATA_BYTES_MAX = 4 * KIB
 # Kafka's offsets.retention.minutes: how long the offsets of a group without members are kept.

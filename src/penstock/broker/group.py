@@ -339,12 +339,12 @@ class Group:
         self._become(State.COMPLETING)
         self._unsynced = set(self.members) - self._absent
         self._absent = set()
+        self._phase.set(self._rebalance_timeout(), self._drop_unsynced)
         for member_id in self._unsynced:
             member = self.members[member_id]
             member.is_new = False
             self._watch(member)
             member.finish_join(self._joined(member))
-        self._phase.set(self._rebalance_timeout(), self._drop_unsynced)
 
     def _elect_leader(self) -> bool:
         """Keep the leader if it has joined, or take the first member that has."""

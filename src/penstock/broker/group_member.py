@@ -12,6 +12,8 @@ from penstock.broker.group_errors import GroupError
 from penstock.broker.timers import Alarm, CallLater
 from penstock.limits import NEW_MEMBER_SECONDS_MAX
 
+_SHOWN_CHARS_MAX = 200
+
 
 class Protocol(NamedTuple):
     """A way to share the work that a member knows, with what it says to whoever shares it out."""
@@ -41,7 +43,8 @@ class JoinRequest:
 
     def new_id(self) -> str:
         """An id for a new member, which shows people whose it is."""
-        return f"{self.instance_id or self.client_id}-{uuid4()}"
+        # Cut, because an id must fit the answers to all members.
+        return f"{(self.instance_id or self.client_id)[:_SHOWN_CHARS_MAX]}-{uuid4()}"
 
 
 class JoinedMember(NamedTuple):

@@ -37,11 +37,13 @@ from penstock.broker.share_group import ShareGroup
 from penstock.broker.timers import CallLater
 from penstock.broker.topic_directory import TopicDirectory
 from penstock.clock import Clock
+from penstock.errors import StorageError
 from penstock.limits import (
     CONSUMER_HEARTBEAT_SECONDS,
     CONSUMER_HEARTBEAT_SECONDS_MIN,
     CONSUMER_HEARTBEATS_PER_SECOND,
     GROUP_MEMBERS_MAX,
+    NAME_BYTES_MAX,
     OFFSET_METADATA_BYTES_MAX,
     OFFSETS_CHECK_SECONDS,
     SESSION_TIMEOUT_MS_MAX,
@@ -339,6 +341,7 @@ class Groups:
     def _check_usable(self, name: str) -> None:
         if not name:
             raise InvalidGroupIdError("use a group", "its name is empty", "set group.id")
+        _check_length(name)
         if self.stopping:
             raise GroupsStoppingError(f"use group {name}", "the broker stops", "look for it anew")
 
@@ -356,6 +359,7 @@ class Groups:
         self, name: str, who: Identity, generation: int, partitions: Collection[PartitionId]
     ) -> None:
         """Pass if a client may commit for a group; a client without one makes it."""
+        _check_length(name)
         group = self._groups.get(name)
         if isinstance(group, ShareGroup):
             raise _no_offsets(name)
@@ -385,7 +389,15 @@ class Groups:
             DiskFullError: nothing was done.
         """
         group = self._groups.get(name) or self._make(name)
+        if not self._offsets.of(name):
+            done = partial(self._first_committed, name, done)
         self._offsets.put(name, group.protocol_type, offsets, done)
+
+    def _first_committed(self, name: str, done: Done, error: StorageError | None) -> None:
+        # A look for groups of which nothing is left may have come before the first offset did.
+        if name not in self._groups and self._offsets.of(name):
+            self._make(name)
+        done(error)
 
     def sync_offsets(self) -> None:
         """Have commits synced that are only written. Called every second."""
@@ -441,6 +453,7 @@ class Groups:
     def _bury(self, group: AnyGroup) -> None:
         group.die()
         del self._groups[group.name]
+        self._offsets.forget_age(group.name)
 
     def expire(self) -> None:
         """Forget old offsets, and groups of which nothing is left. Called now and then."""
@@ -458,6 +471,13 @@ class Groups:
                     self._bury(group)
             elif isinstance(group, MixedGroup) or not group.pending:
                 self._bury(group)
+
+
+def _check_length(name: str) -> None:
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidGroupIdError(
+            f"use group {name[:100]}...", f"its name has more than {NAME_BYTES_MAX} bytes"
+        )
 
 
 def _no_offsets(name: str) -> UnknownGroupError:

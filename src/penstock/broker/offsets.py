@@ -114,7 +114,7 @@ class CommittedOffsets:
 
     def remove_group(self, group: str, done: Done) -> None:
         """Forget a group."""
-        self._empty_since.pop(group, None)
+        self.forget_age(group)
         forget = partial(self._groups.pop, group, None)
         self._write(journal_of.group_deleted(group), forget, done)
 
@@ -137,6 +137,10 @@ class CommittedOffsets:
         if group in self._groups:
             since = self._empty_since.get(group)
             self._write(journal_of.occupied(group, kind, since), lambda: None, lambda _: None)
+
+    def forget_age(self, group: str) -> None:
+        """Nothing of a group is left that could age."""
+        self._empty_since.pop(group, None)
 
     def expire(self, group: str) -> None:
         """Forget what a group without members has not renewed for so long."""

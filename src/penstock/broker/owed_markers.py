@@ -8,7 +8,8 @@ committed after the repair, too.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections import defaultdict
+from collections.abc import Mapping, Set
 from typing import Final
 
 from penstock.log.positions import PartitionId
@@ -29,6 +30,16 @@ def owed_to(
         # What is owed already is older, and counts: a damaged partition gets no second transaction.
         for identity in damaged & record.decision.ends.keys() - found.keys():
             found[identity] = record.decision
+    return found
+
+
+def ids_by_producer(transactions: Mapping[str, TransactionRecord]) -> Mapping[int, list[str]]:
+    """The transactional ids that have decided anything for a producer; every producer has a list."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for name, record in transactions.items():
+        decisions = [*record.owed.values(), *filter(None, [record.decision])]
+        for producer_id in {decision.producer_id for decision in decisions}:
+            found[producer_id].append(name)
     return found
 
 

@@ -7,19 +7,20 @@ were aborted, is finished here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.broker.appending import Appender
 from penstock.broker.group_config import Begin, GroupConfig
 from penstock.broker.producers import Aborted
 from penstock.broker.queues.ledger import Given
-from penstock.broker.queues.queue import Queue
+from penstock.broker.queues.queue import Hold, Queue
 from penstock.broker.queues.runs import ENDLESS
 from penstock.limits import KIB
+from penstock.log.judging import Transactions
 from penstock.log.partition import Partition
 from penstock.log.reading import NotCachedError, offset_for_time, read
-from penstock.record.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader, parse
+from penstock.record.batch import HEADER_BYTES, BatchHeader, parse
 
 # Of what is given out again few neighbours may be ready: not much is read for their sake.
 _AGAIN_BYTES = 64 * KIB
@@ -41,6 +42,8 @@ class Span(NamedTuple):
 
     first: int
     end: int
+    transactions: Transactions
+    """Who knows what of them was aborted."""
 
 
 class Delivery(NamedTuple):
@@ -86,6 +89,8 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
     if wish.committed_only:
         end = producers.last_stable_offset(end)
     delivery = Delivery([], [])
+    # The same for all, so that neighbours which are given out one by one cost as much as one.
+    hold = Hold(holder, queue.next_deadline)
     position = queue.next_ready(queue.start)
     looked = 0
     # What nobody may see is skipped for as many bytes as were asked for, not for a whole log.
@@ -93,7 +98,6 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
         size = wish.size - delivery.size
         if position < queue.given_end:
             size = min(size, _AGAIN_BYTES)
-        aborted = producers.aborted_between(position, end) if wish.committed_only else []
         try:
             data = memoryview(bytes(read(partition, position, size, end)))
         except NotCachedError:
@@ -101,8 +105,12 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
                 break  # the next request asks for the rest
             raise
         looked += len(data)
-        span = Span(position, end)
-        after = _deliver_batches(queue, data, span, aborted, holder, wish, delivery)
+        batches = list(_batches(data))
+        aborted: list[Aborted] = []
+        if wish.committed_only and batches:
+            aborted = producers.aborted_between(position, batches[-1][0].last_offset + 1)
+        span = Span(position, end, Transactions(aborted, ()))
+        after = _deliver_batches(queue, batches, span, hold, wish, delivery)
         queue.remember_skipped()
         if after == position:
             break
@@ -117,31 +125,32 @@ def _is_enough(delivery: Delivery, wish: Wish) -> bool:
 
 def _deliver_batches(
     queue: Queue,
-    data: memoryview,
+    batches: Iterable[tuple[BatchHeader, memoryview]],
     span: Span,
-    aborted: list[Aborted],
-    holder: str,
+    hold: Hold,
     wish: Wish,
     delivery: Delivery,
 ) -> int:
     """Give out what is ready of some batches; returns the position after the last one looked at."""
     position = span.first
-    for header, batch in _batches(data):
-        if header.base_offset > position:
-            queue.skip(position, min(header.base_offset, span.end) - 1)  # compacted away
+    # What is given has its place below the limit already, what is skipped makes room for as much.
+    limit = queue.limit
+    for header, batch in batches:
+        if header.base_offset > position:  # compacted away
+            limit += queue.skip(position, min(header.base_offset, span.end) - 1)
         first = max(position, header.base_offset)
         last = min(header.last_offset, span.end - 1)
         if first > last:
             return span.end
-        if header.is_control or header.record_count == 0 or _is_aborted(header, aborted):
-            queue.skip(first, last)
+        if header.is_control or header.record_count == 0 or span.transactions.aborted(header):
+            limit += queue.skip(first, last)
         else:
             # What is skipped needs no place among those that may be on their way, what is given does.
-            last = min(last, queue.limit - 1)
+            last = min(last, limit - 1)
             if first > last:
                 break
             most = wish.records - delivery.records if wish.exactly else ENDLESS
-            given = queue.take(first, last, holder, most)
+            given = queue.take(first, last, hold, most)
             if given:
                 delivery.batches.append(batch)
                 _append(delivery.given, given)
@@ -169,11 +178,3 @@ def _batches(data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
             return
         yield header, data[at : at + header.size]
         at += header.size
-
-
-def _is_aborted(header: BatchHeader, aborted: list[Aborted]) -> bool:
-    return bool(header.attributes & TRANSACTIONAL_FLAG) and any(
-        one.producer_id == header.producer_id
-        and one.first_offset <= header.base_offset < one.marker_offset
-        for one in aborted
-    )

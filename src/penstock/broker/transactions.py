@@ -21,7 +21,7 @@ from functools import partial
 from penstock.broker.appending import Appender
 from penstock.broker.groups import Groups
 from penstock.broker.journaling import Done, write
-from penstock.broker.owed_markers import END_UNKNOWN, decision_on, owed_to
+from penstock.broker.owed_markers import END_UNKNOWN, decision_on, ids_by_producer, owed_to
 from penstock.broker.timers import CallLater
 from penstock.broker.transaction import (
     NO_PRODUCER,
@@ -92,11 +92,12 @@ class Transactions:
         """Take over what the journal and the partitions know, and finish what a crash interrupted."""
         for name, record in self._journal.transactions.items():
             self._take_over(name, record)
+        ids = ids_by_producer(self._journal.transactions)
         for partition in partitions:
             producers = self._appender.producers(partition)
             for producer_id, start in list(producers.open_transactions.items()):
-                epoch = producers.epoch_of(producer_id)
-                self._settle(partition, Producer(producer_id, epoch), start)
+                producer = Producer(producer_id, producers.epoch_of(producer_id))
+                self._settle(partition, producer, start, ids[producer_id])
         for transaction in self._by_name.values():
             if transaction.state is State.OPEN:
                 self._set_alarm(transaction)
@@ -118,11 +119,11 @@ class Transactions:
             transaction.partitions |= record.enlisted
             transaction.held = {g: (kind, dict(o)) for g, (kind, o) in record.held.items()}
 
-    def _settle(self, partition: Partition, producer: Producer, start: int) -> None:
+    def _settle(self, partition: Partition, producer: Producer, start: int, ids: list[str]) -> None:
         """A transaction is open in a partition: decided, going on, or nobody's."""
         identity = partition.identity
-        for name, record in self._journal.transactions.items():
-            decision = decision_on(record, identity, producer.id, start)
+        for name in ids:
+            decision = decision_on(self._journal.transactions[name], identity, producer.id, start)
             if decision is not None:
                 self._by_name[name].unmarked[identity] = decision
                 self._mark_rest(self._by_name[name], decision)

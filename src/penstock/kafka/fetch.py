@@ -23,7 +23,7 @@ from penstock.kafka.outcome import failure
 from penstock.kafka.throttling import budget_of, charge
 from penstock.limits import FETCH_BYTES_ENOUGH_HERE, FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
 from penstock.log.partition import Partition
-from penstock.log.reading import NotCachedError, read
+from penstock.log.reading import NotCachedError, end_of, read
 from penstock.wire.requests import (
     FETCH_FLEXIBLE_FROM,
     FINAL_EPOCH,
@@ -274,8 +274,13 @@ class Fetch:
             return read(partition, item.wanted.offset, limit)
         producers = Appender.producers(partition)
         end = producers.last_stable_offset(partition.durable_offset)
-        item.aborted = producers.aborted_between(item.wanted.offset, end)
-        return read(partition, item.wanted.offset, limit, end)
+        offset = item.wanted.offset
+        data = read(partition, offset, limit, end)
+        item.aborted = producers.aborted_between(offset, end)
+        if item.aborted:
+            # Only those the client meets in this answer: somebody far behind has them all ahead.
+            item.aborted = producers.aborted_between(offset, end_of(partition, offset, data))
+        return data
 
     def _partition(self, key: PartitionKey) -> Partition:
         return self._call.topic(key.topic).partition(key.partition)

@@ -10,7 +10,7 @@ pages for a million entries), so that retained data costs no memory.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 from struct import Struct
 
@@ -112,6 +112,11 @@ class SparseIndex:
         """The last entry whose first field is at most key."""
         at = bisect_right(range(len(self)), key, key=lambda i: self._at(i)[0])
         return self._at(at - 1) if at else None
+
+    def ceiling_of_last(self, value: int) -> tuple[int, ...] | None:
+        """The first entry whose last field is at least value; it grows as the first one does."""
+        at = bisect_left(range(len(self)), value, key=lambda i: self._at(i)[-1])
+        return self._at(at) if at < len(self) else None
 
     def last(self) -> tuple[int, ...] | None:
         """The newest entry."""

@@ -113,6 +113,8 @@ class OffsetsJournal(ChangeJournal):
             offsets = self._record(fields).offsets
             for topic_id, partition in fields["removed"]:
                 offsets.pop(PartitionId(UUID(topic_id), int(partition)), None)
+            if not offsets:
+                del self.groups[fields["group"]]
         elif "empty_since" in fields:
             since = fields["empty_since"]
             self._record(fields).empty_since = None if since is None else int(since)
@@ -135,9 +137,11 @@ class OffsetsJournal(ChangeJournal):
         return record
 
     def _forget_topic(self, topic_id: UUID) -> None:
-        for record in self.groups.values():
+        for name, record in list(self.groups.items()):
             for partition in [p for p in record.offsets if p.topic_id == topic_id]:
                 del record.offsets[partition]
+            if not record.offsets:
+                del self.groups[name]
         for transaction in self.transactions.values():
             for _, offsets in transaction.held.values():
                 for partition in [p for p in offsets if p.topic_id == topic_id]:

@@ -110,6 +110,23 @@ def read(
         segment, position = partition.segments[at], 0
 
 
+def end_of(partition: Partition, offset: int, data: Buffer | FileSlice) -> int:
+    """An offset above everything in what was read from an offset on, and not far above."""
+    if isinstance(data, FileSlice):
+        at, segment = partition.segment_for(offset)
+        while segment.file is not data.file:  # the one of the offset ended before it
+            at += 1
+            segment = partition.segments[at]
+        return segment.offset_after(data.position + data.size)
+    end = offset
+    position = 0
+    while position + HEADER_BYTES <= len(data):
+        header = parse(data, position)
+        end = header.last_offset + 1
+        position += header.size
+    return end
+
+
 def place_of(partition: Partition, offset: int) -> Place:
     """Where the batch that begins at an offset stands."""
     at, segment = partition.segment_for(offset)

@@ -174,6 +174,12 @@ class Segment:
         entry = self.offsets.floor(offset - self.base_offset)
         return entry[1] if entry else 0
 
+    def offset_after(self, position: int) -> int:
+        """An offset above those of all batches that begin before the position."""
+        self._rebuild_damaged_indexes()
+        entry = self.offsets.ceiling_of_last(position)
+        return self.base_offset + entry[0] if entry else self.next_offset
+
     def floor_time(self, timestamp: int) -> int:
         """A position at or before the first batch that is not older than timestamp."""
         self._rebuild_damaged_indexes()

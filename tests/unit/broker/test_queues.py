@@ -156,6 +156,26 @@ class TestHolders:
         shop.commit()
         assert given(take(shop, topic, "bob")) == [(SHARE_LOCKS, SHARE_LOCKS + 99, 1)]
 
+    def test_what_is_skipped_takes_no_place(self, shop: Shop) -> None:
+        topic = shop.topic()
+        for _ in range(SHARE_LOCKS + 10):
+            shop.append(topic, b"v")
+            shop.broker.appender.append_marker(topic.partition(0), 1, 0, commit=True)
+        shop.commit()
+        assert take(shop, topic).records == SHARE_LOCKS
+        assert not take(shop, topic, "bob").given
+
+    def test_neighbours_cost_as_much_as_one_however_they_were_written(
+        self, shop: Shop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = shop.topic()
+        fill(shop, topic, count=1, batches=50)
+        time = iter(range(1000))
+        monkeypatch.setattr(shop.clock, "monotonic", lambda: float(next(time)))
+        for wish in (EVERYTHING._replace(records=30), EVERYTHING):
+            assert take(shop, topic, wish=wish).given
+        assert len(shop.queue(topic)._ledger) == 2
+
 
 class TestReading:
     def test_whole_batches_unless_told_otherwise(self, shop: Shop) -> None:

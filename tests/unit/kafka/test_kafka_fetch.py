@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.unit.kafka.exchange import NOW, PEER_ELSEWHERE, Exchange, Slot, answe
 
 from penstock.kafka.errors import Code
 from penstock.limits import FETCH_BYTES_ENOUGH_HERE, TOPIC_NAME_CHARS_MAX
-from penstock.record.batch import parse
+from penstock.record.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader, parse
 from penstock.record.encode import NewRecord, encode
 from penstock.wire.requests import parse_fetch
 
@@ -27,13 +28,13 @@ def fetch_request(*offsets: int, topic: str = "a", **fields: Any) -> Any:
             current_leader_epoch=-1,
             fetch_offset=offset,
             log_start_offset=-1,
-            partition_max_bytes=1 << 20,
+            partition_max_bytes=fields.get("max_bytes", 1 << 20),
         )
         for number, offset in enumerate(offsets)
     ]
     return FetchRequest(
         topics=[wanted(topic=topic, partitions=partitions)] if partitions else [],
-        isolation_level=0,
+        isolation_level=fields.pop("isolation_level", 0),
         session_id=fields.pop("session_id", 0),
         session_epoch=fields.pop("session_epoch", -1),
         forgotten_topics_data=[],
@@ -170,6 +171,35 @@ def test_a_client_without_a_session_reads_all_partitions_in_turn(topic: Exchange
         response = answered(topic.begin(fetch_request(0, 0, 0, max_bytes=1), VERSION), topic)
         read += records_of(response)
     assert read == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1000, 40_000, 1 << 20])
+def test_aborted_transactions_are_told_as_far_as_the_records_go(
+    topic: Exchange, max_bytes: int
+) -> None:
+    """All that are met, and few others: a reader far behind would be sent the same list each time."""
+    partition = topic.broker.topic("a").partition(0)
+    for number in range(1000):
+        fields = {"producer_id": number % 7, "producer_epoch": 0, "base_sequence": number}
+        batch = encode([NewRecord(b"v")], attributes=TRANSACTIONAL_FLAG, **fields)
+        partition.append(parse(batch), batch)
+        topic.broker.appender.append_marker(partition, number % 7, 0, commit=False)
+    topic.broker.commit.appended(partition)
+    topic.drain()
+    for start in (0, 1, 1001, 1998):
+        request = fetch_request(start, isolation_level=1, max_bytes=max_bytes)
+        found = answered(topic.begin(request, VERSION), topic).responses[0].partitions[0]
+        told = {one.first_offset for one in found.aborted_transactions}
+        met = {b.base_offset for b in whole_batches(found.records) if not b.is_control}
+        assert met <= told
+        assert len(told - met) < 100
+
+
+def whole_batches(data: bytes) -> Iterator[BatchHeader]:
+    at = 0
+    while at + HEADER_BYTES <= len(data) and at + parse(data, at).size <= len(data):
+        yield parse(data, at)
+        at += parse(data, at).size
 
 
 def test_a_client_on_this_machine_gets_as_much_as_it_waits_for(topic: Exchange) -> None:

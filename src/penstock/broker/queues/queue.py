@@ -50,6 +50,13 @@ class Said(NamedTuple):
     verdict: Verdict
 
 
+class Hold(NamedTuple):
+    """Who gets something, and until when."""
+
+    holder: str
+    deadline: float
+
+
 class Queue:
     """See the module. Usable once it `is_durable`; `watchers` are called when it may have more."""
 
@@ -107,17 +114,26 @@ class Queue:
 
     # -- giving out
 
-    def take(self, first: int, last: int, holder: str, most: int = ENDLESS) -> list[Given]:
+    @property
+    def next_deadline(self) -> float:
+        """Until when what is given out now may be held."""
+        return self._clock.monotonic() + self._rules().hold_seconds
+
+    def take(self, first: int, last: int, hold: Hold, most: int = ENDLESS) -> list[Given]:
         """Give out what is ready of these positions, `most` of them."""
-        seconds = self._rules().hold_seconds
-        given = self._ledger.take(first, last, holder, self._clock.monotonic() + seconds, most)
+        given = self._ledger.take(first, last, hold.holder, hold.deadline, most)
         if given and not self._alarm.is_set and not self._stopped:
-            self._alarm.set(seconds, self._expire)
+            self._alarm.set(self._rules().hold_seconds, self._expire)
         return given
 
-    def skip(self, first: int, last: int) -> None:
-        """There is nothing at these positions that could be given out; see `remember_skipped`."""
-        self._skipped += self._ledger.skip(first, last)
+    def skip(self, first: int, last: int) -> int:
+        """There is nothing at these positions that could be given out; see `remember_skipped`.
+
+        Returns how many of them were not finished before.
+        """
+        skipped = self._ledger.skip(first, last)
+        self._skipped += skipped
+        return sum(last - first + 1 for first, last, _ in skipped)
 
     def remember_skipped(self) -> None:
         """Write down what was skipped: one entry, however many markers there were."""
