@@ -9,12 +9,14 @@ This module may run compiled (setup.py), with the C types that stand in fetch.px
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Collection, Sequence
 
 from penstock.broker.appending import Appender
 from penstock.broker.producers import Aborted
 from penstock.broker.quotas import CONSUME
-from penstock.errors import PenstockError
+from penstock.errors import DamagedLogError, PenstockError
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.call import Call, Timer
 from penstock.kafka.errors import Code
@@ -38,6 +40,13 @@ from penstock.wire.writer import Writer
 
 _COLD_TRIES_MAX = 8
 _NONE = int(Code.NONE)
+_log = logging.getLogger(__name__)
+
+
+@functools.lru_cache(1000)
+def _tell_once(trouble: str) -> None:
+    """Who meets it knows only a code, and comes again ten times a second; the owner must hear of it."""
+    _log.error("%s", trouble)
 
 
 def handle(call: Call) -> None:
@@ -249,6 +258,8 @@ class Fetch:
                 left_out = True
             except (PenstockError, OSError) as error:
                 item.code = failure(error).code
+                if isinstance(error, DamagedLogError | OSError):
+                    _tell_once(str(error))
         served = [item.key for item in found if item.data] if left_out else []
         self._call.peer.fetched_last = served[-1] if served else None
         return found

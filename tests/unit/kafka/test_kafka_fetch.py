@@ -195,6 +195,19 @@ def test_aborted_transactions_are_told_as_far_as_the_records_go(
         assert len(told - met) < 100
 
 
+def test_the_owner_hears_of_damage_once(topic: Exchange, caplog: pytest.LogCaptureFixture) -> None:
+    append(topic, 1, b"x")
+    topic.drain()
+    segment = topic.broker.topic("a").partition(1).segments[0]
+    segment.file.pwrite([b"\xff" * 4], 8)
+    for _ in range(3):
+        slot = topic.begin(fetch_request(0, 0, 0), VERSION)
+        codes = [one.error_code for one in answered(slot, topic).responses[0].partitions]
+        assert codes == [Code.NONE, Code.KAFKA_STORAGE_ERROR, Code.NONE]
+    (told,) = [record for record in caplog.records if record.name == "penstock.kafka.fetch"]
+    assert "penstock log verify" in told.getMessage()
+
+
 def whole_batches(data: bytes) -> Iterator[BatchHeader]:
     at = 0
     while at + HEADER_BYTES <= len(data) and at + parse(data, at).size <= len(data):
