@@ -75,6 +75,14 @@ def test_what_cannot_be_read_does_not_end_the_pass(cli: Commands, data: Path) ->
     assert "no such folder" in cli.refused(3, "log", "verify", str(data / "topics" / "early-0"))
 
 
+def test_a_torn_tail_may_not_be_damage(cli: Commands, data: Path) -> None:
+    with (data / "topics" / "orders-0" / f"{0:020d}.log").open("ab") as segment:
+        segment.write(b"half a batch")
+    done = cli.run("log", "verify", str(data))
+    assert "orders-0: after a crash this may be a torn tail" in done.stdout.decode()
+    assert done.code == 7
+
+
 @pytest.mark.parametrize("command", ["dump", "verify"])
 def test_a_segment_is_not_a_folder(cli: Commands, data: Path, command: str) -> None:
     folder = data / "topics" / "orders-0"

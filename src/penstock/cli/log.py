@@ -166,6 +166,7 @@ def _verify_partition(partition: Path) -> int:
         output.emit(f"{partition.name}: nothing of it is on disk (penstock.durability=memory)")
         return 0
     damaged = batches = records = 0
+    found: FoundBatch | Damage | None = None
     for found in _scan(partition):
         if isinstance(found, Damage):
             damaged += 1
@@ -176,6 +177,11 @@ def _verify_partition(partition: Path) -> int:
         else:
             batches += 1
             records += found.header.record_count
+    if isinstance(found, Damage) and found.next_offset < 0:
+        # From outside the two look alike: where the durable end was, a start knows.
+        output.emit(
+            f"{partition.name}: after a crash this may be a torn tail, which a start cuts off"
+        )
     output.emit(f"{partition.name}: {output.format_count(records, 'record')} in {batches} batches")
     return damaged
 
