@@ -16,11 +16,12 @@ from penstock.broker.producers import Aborted
 from penstock.broker.queues.ledger import Given
 from penstock.broker.queues.queue import Hold, Queue
 from penstock.broker.queues.runs import ENDLESS
+from penstock.errors import DamagedLogError
 from penstock.limits import KIB
 from penstock.log.judging import Transactions
 from penstock.log.partition import Partition
 from penstock.log.reading import NotCachedError, offset_for_time, read
-from penstock.record.batch import HEADER_BYTES, BatchHeader, parse
+from penstock.record.batch import BatchHeader, headers
 
 # Of what is given out again few neighbours may be ready: not much is read for their sake.
 _AGAIN_BYTES = 64 * KIB
@@ -81,7 +82,7 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
 
     Raises:
         NotCachedError: the disk would have to be waited for, and nothing was given out.
-        DamagedLogError: what stands in a segment is not a batch.
+        DamagedLogError: what stands in a segment is not a batch, and nothing was given out.
     """
     queue.follow(partition.start_offset)
     producers = Appender.producers(partition)
@@ -100,9 +101,9 @@ def deliver(queue: Queue, partition: Partition, holder: str, wish: Wish) -> Deli
             size = min(size, _AGAIN_BYTES)
         try:
             data = memoryview(bytes(read(partition, position, size, end)))
-        except NotCachedError:
+        except (NotCachedError, DamagedLogError):
             if delivery.given:
-                break  # the next request asks for the rest
+                break  # the next request asks for the rest, or is told
             raise
         looked += len(data)
         batches = list(_batches(data))
@@ -171,10 +172,6 @@ def _append(given: list[Given], more: list[Given]) -> None:
 
 def _batches(data: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The whole batches; the last one of what was read may be cut short."""
-    at = 0
-    while at + HEADER_BYTES <= len(data):
-        header = parse(data, at)
-        if at + header.size > len(data):
-            return
-        yield header, data[at : at + header.size]
-        at += header.size
+    for at, header in headers(data):
+        if at + header.size <= len(data):
+            yield header, data[at : at + header.size]

@@ -1,8 +1,8 @@
-"""Which records of transactions a pass of compaction lets count, and which of their ends must stay.
+"""Which records of transactions count, and which of their ends a pass of compaction must keep.
 
-A pass goes over what is decided only. The records of an aborted transaction count for nothing and go.
-The marker that ends a transaction is needed as long as a batch of it is there, if only an empty one, and
-as long as it alone says which epoch its producer has come to.
+Asked by whoever goes over what is decided: queues, which give out no record of an aborted transaction,
+and compaction, which removes them. The marker that ends a transaction is needed as long as a batch of it
+is there, if only an empty one, and as long as it alone says which epoch its producer has come to.
 """
 
 from __future__ import annotations

@@ -18,12 +18,11 @@ from penstock.log.partition import Partition
 from penstock.log.segment import NO_TIMESTAMP, Segment
 from penstock.record.batch import (
     HEADER_BYTES,
-    MAGIC,
     BatchHeader,
     CorruptBatchError,
     InvalidBatchError,
     find,
-    parse,
+    headers,
 )
 from penstock.record.decode import decode
 
@@ -118,13 +117,7 @@ def end_of(partition: Partition, offset: int, data: Buffer | FileSlice) -> int:
             at += 1
             segment = partition.segments[at]
         return segment.offset_after(data.position + data.size)
-    end = offset
-    position = 0
-    while position + HEADER_BYTES <= len(data):
-        header = parse(data, position)
-        end = header.last_offset + 1
-        position += header.size
-    return end
+    return max((header.last_offset + 1 for _, header in headers(data)), default=offset)
 
 
 def place_of(partition: Partition, offset: int) -> Place:
@@ -201,16 +194,13 @@ def walk(segment: Segment, position: int, limit: int) -> Iterator[tuple[int, Bat
     """Headers of the batches from position to limit; stops where no whole header stands."""
     while position + HEADER_BYTES <= limit:
         piece = segment.file.pread(min(_WALK_BYTES, limit - position), position)
-        at = 0
-        while at + HEADER_BYTES <= len(piece):
-            header = parse(piece, at)
-            if header.magic != MAGIC or header.size < HEADER_BYTES:
-                return
+        after = 0
+        for at, header in headers(piece):
             yield position + at, header
-            at += header.size
-        if at == 0:
+            after = at + header.size
+        if after == 0:
             return
-        position += at
+        position += after
 
 
 def offset_for_time(partition: Partition, timestamp: int) -> TimedOffset | None:

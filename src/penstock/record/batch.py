@@ -22,6 +22,7 @@ batch.pxd; it is plain Python either way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 
 import cython
@@ -170,6 +171,21 @@ def checked(buffer: Buffer, position: int = 0) -> BatchHeader:
     if crc32c(view) != header.checksum:
         raise CorruptBatchError("read record batch", "its checksum does not match its bytes")
     return header
+
+
+def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of every batch that begins in buffer; the last may be cut short.
+
+    It ends where no header stands: what the length of a damaged one says leads anywhere, even back.
+    """
+    position = 0
+    end = len(buffer) - HEADER_BYTES
+    while position <= end:
+        header = parse(buffer, position)
+        if header.magic != MAGIC or header.size < HEADER_BYTES:
+            return
+        yield position, header
+        position += header.size
 
 
 def find(buffer: Buffer, offset: int) -> tuple[int, int]:

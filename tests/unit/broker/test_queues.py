@@ -13,7 +13,7 @@ from penstock.broker.queues.journal import QueueId
 from penstock.broker.queues.queue import Queue, Said, Verdict
 from penstock.broker.share_reading import Delivery, Wish, deliver, first_position
 from penstock.broker.topic import Topic
-from penstock.errors import StorageError
+from penstock.errors import DamagedLogError, StorageError
 from penstock.limits import SHARE_LOCK_SECONDS, SHARE_LOCKS
 from penstock.record.batch import TRANSACTIONAL_FLAG
 
@@ -201,6 +201,20 @@ class TestReading:
         topic = shop.topic()
         fill(shop, topic, batches=3)
         assert given(take(shop, topic, wish=EVERYTHING._replace(size=1))) == [(0, 9, 1)]
+
+    @pytest.mark.parametrize("length", [-12, -(2**31), 0, 2**31 - 1])
+    def test_damage_ends_what_is_given_and_is_told_where_it_stands(
+        self, shop: Shop, length: int
+    ) -> None:
+        """And nobody waits for a walk that does not get on."""
+        topic = shop.topic()
+        fill(shop, topic, batches=3)
+        segment = topic.partition(0).segments[0]
+        second = segment.size // 3
+        segment.file.pwrite([length.to_bytes(4, signed=True)], second + 8)
+        assert given(take(shop, topic)) == [(0, 9, 1)]
+        with pytest.raises(DamagedLogError):
+            take(shop, topic)
 
     def test_retention_overtakes(self, shop: Shop) -> None:
         topic = shop.topic()

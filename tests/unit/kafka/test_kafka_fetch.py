@@ -181,7 +181,7 @@ def test_aborted_transactions_are_told_as_far_as_the_records_go(
     partition = topic.broker.topic("a").partition(0)
     for number in range(1000):
         fields = {"producer_id": number % 7, "producer_epoch": 0, "base_sequence": number}
-        batch = encode([NewRecord(b"v")], attributes=TRANSACTIONAL_FLAG, **fields)
+        batch = encode([NewRecord(b"v", timestamp=NOW)], attributes=TRANSACTIONAL_FLAG, **fields)
         partition.append(parse(batch), batch)
         topic.broker.appender.append_marker(partition, number % 7, 0, commit=False)
     topic.broker.commit.appended(partition)
@@ -193,6 +193,24 @@ def test_aborted_transactions_are_told_as_far_as_the_records_go(
         met = {b.base_offset for b in whole_batches(found.records) if not b.is_control}
         assert met <= told
         assert len(told - met) < 100
+
+
+@pytest.mark.parametrize("length", [-12, -(2**31), 0, 2**31 - 1])
+def test_what_was_aborted_before_damage_is_told(topic: Exchange, length: int) -> None:
+    """And nobody waits for a walk that does not get on."""
+    partition = topic.broker.topic("a").partition(0)
+    for number in range(2):
+        fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": number}
+        batch = encode([NewRecord(b"v", timestamp=NOW)], attributes=TRANSACTIONAL_FLAG, **fields)
+        partition.append(parse(batch), batch)
+        topic.broker.appender.append_marker(partition, 1, 0, commit=False)
+    topic.broker.commit.appended(partition)
+    topic.drain()
+    segment = partition.segments[0]
+    segment.file.pwrite([length.to_bytes(4, signed=True)], segment.size // 2 + 8)
+    slot = topic.begin(fetch_request(0, isolation_level=1, max_bytes=1 << 20), VERSION)
+    found = answered(slot, topic).responses[0].partitions[0]
+    assert [one.first_offset for one in found.aborted_transactions][:1] == [0]
 
 
 def test_the_owner_hears_of_damage_once(topic: Exchange, caplog: pytest.LogCaptureFixture) -> None:
