@@ -23,4 +23,9 @@ cdef _read_at(
     stop,
 )
 
+@cython.locals(start=Py_ssize_t, size=Py_ssize_t)
+cdef tuple _find(
+    Partition partition, Segment segment, object data, long long position, long long offset
+)
+
 cdef _pread(Segment segment, long long size, long long position)

@@ -127,12 +127,12 @@ def place_of(partition: Partition, offset: int) -> Place:
     limit = partition.readable_bytes(segment)
     while position < limit:
         data = _pread(segment, min(_SMALL_BYTES, limit - position), position)
-        start, size = find(data, offset)
-        if size > 0:
-            return Place(segment, position + start)
-        if start == 0:
-            raise _damaged(partition, segment, f"no whole header at {position}")
+        start, size = _find(partition, segment, data, position, offset)
         position += start
+        if size > 0:
+            return Place(segment, position)
+    if position > limit:
+        raise _damaged(partition, segment, "its last batch passes its end")
     # The segment ends before it: it begins the next one.
     return Place(partition.segments[min(at + 1, len(partition.segments) - 1)], 0)
 
@@ -150,16 +150,10 @@ def _read_at(
         limit = stop.position
     while position < limit:
         data = _pread(segment, min(_SMALL_BYTES, limit - position), position)
-        try:
-            start, size = find(data, offset)
-        except InvalidBatchError as error:
-            raise _damaged(partition, segment, f"{error.cause} after {position}") from error
-        if size == 0:
-            if start == 0:
-                raise _damaged(partition, segment, f"no whole header at {position}")
-            position += start
-            continue
+        start, size = _find(partition, segment, data, position, offset)
         position += start
+        if size == 0:
+            continue
         if position + size > limit:
             raise _damaged(partition, segment, f"the batch at {position} passes the durable end")
         wanted = min(max(size, max_bytes), limit - position)
@@ -172,6 +166,19 @@ def _read_at(
         # Or the reader would go on in the next segment, and miss what this one holds.
         raise _damaged(partition, segment, "its last batch passes its end")
     return b""
+
+
+def _find(
+    partition: Partition, segment: Segment, data: Buffer, position: int, offset: int
+) -> tuple[int, int]:
+    """As `find`, in what was read at a position: how far from it, and the size, 0 if it is not there."""
+    try:
+        start, size = find(data, offset)
+    except InvalidBatchError as error:
+        raise _damaged(partition, segment, f"{error.cause} after {position}") from error
+    if start == size == 0:
+        raise _damaged(partition, segment, f"no whole header at {position}")
+    return start, size
 
 
 def _pread(segment: Segment, size: int, position: int) -> Buffer:

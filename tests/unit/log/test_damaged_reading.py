@@ -65,6 +65,15 @@ def test_a_batch_that_passes_the_end_is_not_taken_for_the_end(length: int) -> No
     assert bytes(read(partition, partition.segments[1].base_offset, 1))
 
 
+@pytest.mark.parametrize("length", [-12, 0, 2**31 - 1])
+def test_damage_before_the_end_that_a_reader_gets_is_told(length: int) -> None:
+    log = stopped(WITHOUT_INDEX)
+    segment = FOLDER / f"{0:020d}.log"
+    write(log, segment, struct.pack(">i", length), batch_positions(log, segment)[1] + 8)
+    with pytest.raises(DamagedLogError, match="log verify"):
+        read(reopened(log), 0, 1 << 20, end=4)
+
+
 @pytest.mark.parametrize("field", [0, 8, 16, 23])
 def test_an_index_is_not_rebuilt_from_damaged_batches(log: Log, field: int) -> None:
     """And what is known of the segment stays, so that the next reader is told the same."""
