@@ -20,6 +20,7 @@ from penstock.memory_files import MemoryFiles
 from penstock.record.batch import parse
 from penstock.record.decode import Record, decode
 from penstock.record.encode import NewRecord, encode
+from penstock.record.thin import filler
 from penstock.testing.clock import ManualClock
 
 DATA = Path("/data")
@@ -114,6 +115,14 @@ class Log:
         records = [NewRecord(value, timestamp=timestamp) for value in values]
         data = encode(records, **producer)
         return self.broker.appender.append(topic, topic.partition(0), data).base_offset
+
+
+def grow(broker: Broker, topic: Topic, end: int) -> None:
+    """Let every partition end at an offset, by one small batch; durable after the next round."""
+    for partition in topic.whole_partitions():
+        batch = bytearray(filler(partition.end_offset, end - 1, NOW))
+        partition.append(parse(batch), batch)
+        broker.commit.appended(partition)
 
 
 def read_records(partition: Partition, offset: int = 0) -> list[Record]:

@@ -32,7 +32,7 @@ from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, Sync
 from penstock.broker.journaling import Done
 from penstock.broker.mixed_group import MixedGroup
 from penstock.broker.offsets import CommittedOffsets
-from penstock.broker.queues.queues import Ends, Queues
+from penstock.broker.queues.queues import Queues
 from penstock.broker.share_group import ShareGroup
 from penstock.broker.timers import CallLater
 from penstock.broker.topic_directory import TopicDirectory
@@ -50,7 +50,7 @@ from penstock.limits import (
     SESSION_TIMEOUT_MS_MIN,
 )
 from penstock.log.committed import Committed, Offsets
-from penstock.log.positions import PartitionId
+from penstock.log.positions import Ends, PartitionId
 from penstock.log.store import LogStore
 
 AnyGroup = Group | MixedGroup | ShareGroup
@@ -82,7 +82,7 @@ class Groups:
 
     def open(self, topics: Collection[UUID], end_of: Ends) -> None:
         """Find the groups that have committed offsets, or finished records, in topics that exist."""
-        for name, kind in self._offsets.open(topics).items():
+        for name, kind in self._offsets.open(topics, end_of).items():
             self._make(name, kind)
         for name in self.queues.open(topics, end_of):
             self._groups[name] = self._new_share_group(name)

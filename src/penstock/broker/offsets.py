@@ -11,6 +11,7 @@ transaction, which is about delivering nothing again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from uuid import UUID
@@ -22,10 +23,11 @@ from penstock.limits import OFFSETS_RETENTION_MINUTES
 from penstock.log import offsets as journal_of
 from penstock.log.change_journal import Change
 from penstock.log.committed import Committed, Offsets
-from penstock.log.positions import PartitionId
+from penstock.log.positions import Ends, PartitionId
 from penstock.log.store import LogStore
 
 _RETENTION_MS = OFFSETS_RETENTION_MINUTES * 60_000
+_log = logging.getLogger(__name__)
 
 
 class CommittedOffsets:
@@ -39,10 +41,12 @@ class CommittedOffsets:
         self._groups: dict[str, Offsets] = {}
         self._empty_since: dict[str, int] = {}
 
-    def open(self, topics: Collection[UUID]) -> dict[str, str]:
+    def open(self, topics: Collection[UUID], end_of: Ends) -> dict[str, str]:
         """Take over what the journal knows; returns the type of each group found in it.
 
-        Topics that are gone took their offsets with them, even if the journal did not hear of it.
+        Topics that are gone took their offsets with them, even if the journal did not hear of it. A log
+        that lost its end, as those may that are not synced, will get other records there: a group that
+        was beyond it goes on at the end, or it would skip them.
         """
         now = self._clock.wall_ms()
         types: dict[str, str] = {}
@@ -53,6 +57,11 @@ class CommittedOffsets:
             offsets = {p: c for p, c in record.offsets.items() if p.topic_id in topics}
             if not offsets:
                 continue
+            beyond = _beyond(offsets, end_of, now)
+            if beyond:
+                offsets.update(beyond)
+                changes.append(journal_of.committed(name, record.type, beyond))
+                _log.warning("group %s goes back to the end of %d partition(s)", name, len(beyond))
             self._groups[name] = offsets
             types[name] = record.type
             if record.empty_since is None:  # its members are gone since the broker stopped
@@ -159,3 +168,13 @@ class CommittedOffsets:
             done(error)
 
         how(self._journal, self._commit, change, "commit offsets", settled)
+
+
+def _beyond(offsets: Offsets, end_of: Ends, now: int) -> Offsets:
+    """Those that lie above the end of their partition, moved to it."""
+    lowered: Offsets = {}
+    for identity, committed in offsets.items():
+        end = end_of(identity)
+        if end is not None and committed.offset > end:
+            lowered[identity] = committed._replace(offset=end, time_ms=now)
+    return lowered

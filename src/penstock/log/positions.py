@@ -38,6 +38,10 @@ class PartitionId(NamedTuple):
     partition: int
 
 
+Ends = Callable[[PartitionId], int | None]
+"""Where a partition ends; None if it is damaged."""
+
+
 class Position(NamedTuple):
     """Everything from start to end is durable and retained."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.log import grow
 from tests.support.space import small_reserve
 
 from penstock.broker.broker import Broker
@@ -170,7 +171,7 @@ def crashed(seed: int, at: int | None, *, unsafe: bool = False) -> Life | None:
     files.sync_all(HOME)  # whoever makes the folder sees to it that it stays
     try:
         new = Life(files, Memory())
-        new.broker.create_topic("orders", 2, {})
+        grow(new.broker, new.broker.create_topic("orders", 2, {}), 2000)
         new.drain()
         life = new
         files.sync_is_noop = unsafe
@@ -228,7 +229,7 @@ def test_negative_control_without_syncs_promises_break(policy: Keep) -> None:
 def life() -> Life:
     """One with a topic and no end yet."""
     life = Life(FaultyFiles(), Memory())
-    life.broker.create_topic("orders", 2, {})
+    grow(life.broker, life.broker.create_topic("orders", 2, {}), 2000)
     life.drain()
     return life
 
@@ -241,6 +242,28 @@ def test_orderly_restart(life: Life) -> None:
     again = Life(life.files, life.memory)
     assert again.found() == before
     assert before
+
+
+@pytest.mark.parametrize("durability", ["os", "memory"])
+def test_a_group_does_not_skip_what_comes_where_the_log_lost_its_end(
+    life: Life, durability: str
+) -> None:
+    topic = life.broker.create_topic("fast", 1, {"penstock.durability": durability})
+    partition = PartitionId(topic.entry.id, 0)
+    groups = life.broker.groups
+    groups.commit("red", {partition: groups.position(10, 0, "note")}, lambda _: None)
+    life.commit("red", 5)
+    life.drain()
+    grow(life.broker, topic, 10)
+    again = Life(life.files.after_crash(Keep.NOTHING, random.Random(1)), life.memory)
+    # More than what was lost comes before the next start.
+    grow(again.broker, again.topic("fast"), 20)
+    again.drain()
+    third = Life(again.files.after_crash(Keep.EVERYTHING, random.Random(1)), life.memory)
+    for one in (again, third):
+        found = one.broker.groups.offsets("red")
+        assert (found[partition].offset, found[partition].metadata) == (0, "note")
+        assert found[PartitionId(one.topic("orders").entry.id, 0)].offset == 5
 
 
 def test_a_torn_tail_is_put_aside(life: Life) -> None:

@@ -6,6 +6,7 @@ import errno
 import random
 
 import pytest
+from tests.support.log import grow
 from tests.unit.broker.test_queues import DONE, EVERYTHING, Shop, fill, given, settle, take
 
 from penstock.broker.queues.queue import Said
@@ -99,7 +100,9 @@ def test_a_journal_whose_new_file_may_not_last_takes_no_more(
     files = FaultyFiles()
     shop = Shop(files)
     groups = shop.broker.groups
-    partition = PartitionId(shop.topic().entry.id, 0)
+    topic = shop.topic()
+    grow(shop.broker, topic, 31)
+    partition = PartitionId(topic.entry.id, 0)
     answers: list[StorageError | None] = []
 
     def commit(offset: int) -> None:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
+from tests.support.log import grow
 from tests.support.space import small_reserve
 from tests.support.timers import ManualTimers
 
@@ -141,6 +142,13 @@ class Exchange:
         self, name: str = "orders", partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> Topic:
         topic = self.broker.create_topic(name, partitions, config or {})
+        self.drain()
+        return topic
+
+    def grown_topic(self, end: int) -> Topic:
+        """One whose log ends at an offset, so that it can be committed."""
+        topic = self.topic()
+        grow(self.broker, topic, end)
         self.drain()
         return topic
 

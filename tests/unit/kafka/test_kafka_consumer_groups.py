@@ -239,7 +239,7 @@ class TestOffsets:
         assert self.commit(exchange, version, "", -1) == Code.NONE
 
     def test_they_outlive_the_group(self, exchange: Exchange) -> None:
-        exchange.topic()
+        exchange.grown_topic(7)
         beat(exchange)
         self.commit(exchange, 10, "me", 1)
         exchange.open()

@@ -244,7 +244,7 @@ class TestLife:
     """How long offsets are kept."""
 
     def test_a_restart(self, exchange: Exchange) -> None:
-        topic = exchange.topic()
+        topic = exchange.grown_topic(7)
         known = member(exchange)
         commit(exchange, topic, {0: 7}, member_id=known, generation=1)
         exchange.open()
@@ -302,7 +302,7 @@ class TestLife:
         assert position(exchange, topic) == -1
 
     def test_they_age_from_when_the_members_went(self, exchange: Exchange) -> None:
-        topic = exchange.topic()
+        topic = exchange.grown_topic(7)
         known = member(exchange)
         commit(exchange, topic, {0: 7}, member_id=known, generation=1)
         exchange.clock.advance(30 * DAY)

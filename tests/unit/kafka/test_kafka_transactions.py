@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafka.protocol.producer import AddOffsetsToTxnRequest
+from tests.support.log import grow
 from tests.unit.kafka.exchange import Exchange, versions
 from tests.unit.kafka.transactional import (
     NAME,
@@ -176,6 +177,8 @@ def test_offsets(exchange: Exchange, version: int) -> None:
     assert fetched(exchange) == (-1, Code.UNSTABLE_OFFSET_COMMIT)
     end(exchange, producer, version)
     assert fetched(exchange) == (7, Code.NONE)
+    grow(exchange.broker, exchange.broker.topic("orders"), 7)
+    exchange.drain()
     exchange.open()
     assert fetched(exchange) == (7, Code.NONE)
 

@@ -15,12 +15,10 @@ from penstock.broker.timers import CallLater
 from penstock.clock import Clock
 from penstock.errors import StorageError
 from penstock.log.change_journal import Change
-from penstock.log.positions import PartitionId
+from penstock.log.positions import Ends, PartitionId
 from penstock.log.store import LogStore
 
 _RETRY_SECONDS = 1.0
-Ends = Callable[[PartitionId], int | None]
-"""Where a partition ends; None if it is damaged."""
 
 
 class Queues:
