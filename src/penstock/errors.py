@@ -63,5 +63,9 @@ class DiskFullError(StorageError):
     """New data is refused; reading and deleting go on."""
 
 
+class NotWrittenError(StorageError):
+    """A change of what groups and transactions stand at was not made durable, and does not count."""
+
+
 class FormatError(StorageError):
     """The data folder was written by a newer version."""

@@ -383,11 +383,7 @@ class Groups:
             group.check_fetch(member_id, epoch)
 
     def commit(self, name: str, offsets: Offsets, done: Done) -> None:
-        """Keep offsets, after check_commit; done is called when they are certain, or with why not.
-
-        Raises:
-            DiskFullError: nothing was done.
-        """
+        """Keep offsets, after check_commit; done is called when they are certain, or with why not."""
         group = self._groups.get(name) or self._make(name)
         if not self._offsets.of(name):
             done = partial(self._first_committed, name, done)

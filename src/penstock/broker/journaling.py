@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from penstock.errors import StorageError
+from penstock.errors import NotWrittenError, StorageError
 from penstock.log.change_journal import Change, ChangeJournal
 from penstock.log.commit import GroupCommit
 
@@ -25,7 +25,7 @@ def write(
             if change.durable:
                 done(None)
             else:
-                done(StorageError(operation, "it was not made durable", _REMEDY))
+                done(NotWrittenError(operation, "it was not made durable", _REMEDY))
         finally:
             journal.awaited -= 1
 
@@ -48,7 +48,7 @@ def write_ahead(
         is_written = journal.write_ahead(change)
     except OSError as error:
         _log.error("cannot %s: %s", operation, error)
-        return done(StorageError(operation, "it was not written", _REMEDY))
+        return done(NotWrittenError(operation, "it was not written", _REMEDY))
     if not is_written:
         return write(journal, commit, change, operation, done)
     return done(None)

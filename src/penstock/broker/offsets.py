@@ -36,7 +36,6 @@ class CommittedOffsets:
     def __init__(self, store: LogStore, clock: Clock) -> None:
         self._journal = store.offsets
         self._commit = store.commit
-        self._space = store.space
         self._clock = clock
         self._groups: dict[str, Offsets] = {}
         self._empty_since: dict[str, int] = {}
@@ -79,12 +78,7 @@ class CommittedOffsets:
         return self._groups.get(group, {})
 
     def put(self, group: str, kind: str, offsets: Offsets, done: Done) -> None:
-        """Commit; done is called with what went wrong, or None once it is certain (see the module).
-
-        Raises:
-            DiskFullError: nothing was done.
-        """
-        self._space.check(100 * len(offsets))
+        """Commit; done is called with what went wrong, or None once it is certain (see the module)."""
         change = journal_of.committed(group, kind, offsets)
         how = write_ahead if self._goes_on(group, offsets) else write
         self._write(change, partial(self.take, group, offsets), done, how)

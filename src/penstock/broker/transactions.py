@@ -75,7 +75,6 @@ class Transactions:
     ) -> None:
         self._journal = store.offsets
         self._commit = store.commit
-        self._space = store.space
         self._clock = clock
         self._call_later = call_later
         self._groups = groups
@@ -221,7 +220,6 @@ class Transactions:
     def _register(
         self, name: str, timeout_ms: int, claim: Producer, done: RegisterDone, *, keep: bool
     ) -> None:
-        self._space.check()
         transaction = self._by_name.get(name)
         if transaction is None:
             producer = Producer(self._new_producer_id(), 0)
@@ -330,14 +328,13 @@ class Transactions:
         """Enlist partitions before they are written; done when that is durable.
 
         Raises:
-            TransactionError, DiskFullError: nothing was done.
+            TransactionError: nothing was done.
         """
         transaction = self._open_for(name, producer)
         if transaction.state is State.OPEN and transaction.partitions.issuperset(partitions):
             # What enlisted them may not be durable yet.
             self._commit.after(lambda: done(None))
             return
-        self._space.check()
         self._begin_with_alarm(transaction)
         transaction.partitions |= set(partitions)
         self._write(journal_of.enlisted(name, partitions), done)
@@ -363,14 +360,13 @@ class Transactions:
             begins: whether this may open the transaction, as in the newer protocol.
 
         Raises:
-            TransactionError, DiskFullError: nothing was done.
+            TransactionError: nothing was done.
         """
         transaction = self._open_for(name, producer)
         if transaction.state is State.EMPTY and not begins:
             raise InvalidTransactionStateError(
                 f"commit offsets in a transaction of {name}", "none is open", "begin one first"
             )
-        self._space.check(100 * len(offsets))
         self._begin_with_alarm(transaction)
         kind = self._groups.kind(group)
         _, held = transaction.held.setdefault(group, (kind, {}))
@@ -443,7 +439,7 @@ class Transactions:
             new_epoch: the newer protocol, in which the producer goes on with another epoch.
 
         Raises:
-            TransactionError, StorageError: nothing was done.
+            TransactionError: nothing was done.
         """
         transaction = self._by_name.get(name)
         if transaction and transaction.has_ended(producer, commit=commit, new_epoch=new_epoch):
@@ -459,7 +455,6 @@ class Transactions:
                 lambda: self._end_later(name, producer, done, commit=commit, new_epoch=new_epoch)
             )
             return
-        self._space.check()
         following = self._successor(producer) if new_epoch else producer
         marker = transaction.marker(producer.epoch + 1 if new_epoch else producer.epoch)
         self._decide(transaction, marker, following, done, commit=commit)
@@ -475,7 +470,7 @@ class Transactions:
         Everywhere, and its producer is fenced: half a transaction is none.
 
         Raises:
-            TransactionError, StorageError: nothing was done.
+            TransactionError: nothing was done.
         """
         tables = [self._appender.producers(partition) for partition in partitions]
         if any(author.epoch < table.epoch_of(author.id) for table in tables):
@@ -490,7 +485,6 @@ class Transactions:
             return
         if transaction.state is State.DECIDING or not transaction.settled:
             raise transaction.concurrent()
-        self._space.check()
         self._fence(transaction, lambda error, _: done(error))
 
     def _end_later(

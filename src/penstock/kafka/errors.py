@@ -8,7 +8,7 @@ from penstock.broker import errors as broker_errors
 from penstock.broker import group_errors, transaction_errors
 from penstock.broker.queues.errors import NotHeldError
 from penstock.errors import (
-    DiskFullError,
+    NotWrittenError,
     PenstockError,
     StorageError,
     UsageError,
@@ -145,7 +145,9 @@ _CODES: tuple[tuple[type[PenstockError], Code], ...] = (
     (transaction_errors.OldEpochError, Code.INVALID_PRODUCER_EPOCH),
     (transaction_errors.ConcurrentTransactionError, Code.CONCURRENT_TRANSACTIONS),
     (transaction_errors.InvalidTimeoutError, Code.INVALID_TRANSACTION_TIMEOUT),
-    (DiskFullError, Code.KAFKA_STORAGE_ERROR),
+    # Kafka's coordinators do not speak of their disk either: clients ask for the coordinator again, and
+    # go on, where a storage error ends a transaction.
+    (NotWrittenError, Code.COORDINATOR_NOT_AVAILABLE),
     (StorageError, Code.KAFKA_STORAGE_ERROR),
     (UsageError, Code.INVALID_REQUEST),
 )

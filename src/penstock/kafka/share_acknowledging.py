@@ -31,7 +31,6 @@ _VERDICTS: Final = {
     _RENEW: Verdict.MORE_TIME,
 }
 Outcomes = dict[PartitionId, Outcome]
-_BYTES_EACH: Final = 50
 
 
 # -- ShareAcknowledge
@@ -139,7 +138,6 @@ def acknowledge(
                 renews = call.version >= 2 and request.is_renew_ack
                 queue = _queue(call, session, partition)
                 said = list(_said(call, queue, item, renews=renews))
-                call.context.broker.groups.queues.check_space(_BYTES_EACH * len(said))
                 queue.settle(session.key.member, said, settled)
             except PenstockError as error:
                 settle(partition, error)

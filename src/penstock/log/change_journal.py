@@ -54,6 +54,8 @@ class ChangeJournal(ABC):
         self._is_with_thread = False
         self.is_ahead = False
         """Whether something was written that no round has begun to sync."""
+        self.make_room: Callable[[], None] = lambda: None
+        """Called when the disk is full, before another try."""
         self.awaited = 0
         """Changes whose writers have not heard yet what became of them."""
         self._name = path.stem
@@ -87,10 +89,20 @@ class ChangeJournal(ABC):
         """
         if self.awaited or self._queue or self._written or self._is_with_thread:
             return False
-        self._journal.append(change.line())
+        self._append(change.line())
         self._follow(change)
         self.is_ahead = True
         return True
+
+    def _append(self, payload: bytes) -> None:
+        """Write an entry, if need be in the room that is kept for metadata."""
+        try:
+            self._journal.append(payload)
+        except OSError as error:
+            if not means_full(error):
+                raise
+            self.make_room()
+            self._journal.append(payload)
 
     @property
     def must_be_rewritten(self) -> bool:
@@ -113,7 +125,7 @@ class ChangeJournal(ABC):
         must_be_synced, self.is_ahead = self.is_ahead, False
         if changes:
             try:
-                self._journal.append(b"\n".join([change.line() for change in changes]))
+                self._append(b"\n".join([change.line() for change in changes]))
                 self._written = changes
                 must_be_synced = True
             except OSError as error:

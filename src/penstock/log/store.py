@@ -98,6 +98,7 @@ class LogStore:
     def open_journal(self, name: str, kind: Callable[[Files, Path], _Journal]) -> _Journal:
         """Open one of the folder's journals of changes, with what a crash may have left of it."""
         journal = kind(self._files, self._folder / name)
+        journal.make_room = self.space.found_full
         if journal.torn:
             self._put_aside(name, journal.torn)
         if not self.clean:

@@ -6,6 +6,7 @@ first commit, one that goes back, and whatever takes offsets away survive both w
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 from collections.abc import Callable, Iterator
@@ -320,7 +321,7 @@ def test_a_failed_write_is_told_and_the_next_one_works(life: Life) -> None:
     errors: list[StorageError | None] = []
     partition = PartitionId(life.topic("orders").entry.id, 0)
     groups = life.broker.groups
-    life.files.fail("pwrite", 28)
+    life.files.fail("pwrite", errno.EIO)
     groups.commit("red", {partition: groups.position(1, 0, "")}, errors.append)
     life.drain()
     groups.commit("red", {partition: groups.position(2, 0, "at 2")}, errors.append)

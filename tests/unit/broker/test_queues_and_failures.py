@@ -50,6 +50,7 @@ def test_a_log_that_lost_its_end_is_given_out_only_when_that_is_remembered() -> 
     files.fail("pwrite", errno.ENOSPC, sticky=True)
     shop.commit()
     files.heal()
+    shop.clock.advance(1)
     fill(shop, topic)
     queue = shop.broker.groups.queues.of("crew")[topic.partition(0).identity]
     assert not queue.is_durable

@@ -12,12 +12,12 @@ from kafka.protocol.consumer import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
-from tests.unit.kafka.exchange import Exchange, answer, versions
+from tests.unit.kafka.exchange import DATA, NOW, Exchange, answer, versions
 from tests.unit.kafka.test_kafka_groups import begin_join, member
 
 from penstock.broker.topic import Topic
 from penstock.kafka.errors import Code
-from penstock.limits import OFFSETS_RETENTION_MINUTES
+from penstock.limits import GIB, OFFSETS_RETENTION_MINUTES
 
 COMMIT, FETCH, DELETE = 8, 9, 47
 BY_ID = 10
@@ -169,15 +169,27 @@ class TestCommit:
     def test_a_failed_disk_is_told(self, exchange: Exchange) -> None:
         topic = exchange.topic()
         exchange.files.fail("pwrite", errno.EIO)
-        assert commit(exchange, topic, {0: 1}) == [Code.KAFKA_STORAGE_ERROR]
+        assert commit(exchange, topic, {0: 1}) == [Code.COORDINATOR_NOT_AVAILABLE]
         assert position(exchange, topic) == -1
         assert commit(exchange, topic, {0: 2}) == [Code.NONE]
 
+    def test_a_disk_too_full_for_records_takes_offsets(self, exchange: Exchange) -> None:
+        """In the room that is kept for metadata: readers go on."""
+        topic = exchange.topic()
+        exchange.append(topic, NOW)  # the reserve is taken when somebody writes
+        exchange.files.capacity = GIB
+        exchange.files.capacity -= exchange.files.free_bytes(DATA)
+        for offset in range(1, 20):
+            assert commit(exchange, topic, {0: offset}) == [Code.NONE]
+        assert exchange.store.space.full
+        assert not exchange.files.exists(DATA / "reserve")
+
     def test_a_full_disk_is_told(self, exchange: Exchange) -> None:
+        """With a code after which clients ask again."""
         topic = exchange.topic()
         exchange.store.space.found_full()
         exchange.files.capacity = 1
-        assert commit(exchange, topic, {0: 1}) == [Code.KAFKA_STORAGE_ERROR]
+        assert commit(exchange, topic, {0: 1}) == [Code.COORDINATOR_NOT_AVAILABLE]
 
     def test_nothing_to_commit(self, exchange: Exchange) -> None:
         topic = exchange.topic()

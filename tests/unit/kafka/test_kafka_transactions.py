@@ -22,6 +22,7 @@ from tests.unit.kafka.transactional import (
 from penstock.broker.transaction import Producer
 from penstock.kafka.apis import APIS
 from penstock.kafka.errors import Code
+from penstock.limits import DISK_FREE_BYTES_MIN
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +182,19 @@ def test_offsets(exchange: Exchange, version: int) -> None:
     exchange.drain()
     exchange.open()
     assert fetched(exchange) == (7, Code.NONE)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_was_begun_is_ended_on_a_full_disk(exchange: Exchange, commit: bool) -> None:
+    producer = begin(exchange)
+    assert append(exchange, producer) is Code.NONE
+    exchange.store.space.found_full()
+    exchange.files.capacity = DISK_FREE_BYTES_MIN // 2
+    assert append(exchange, producer, 1) is Code.KAFKA_STORAGE_ERROR
+    assert hold(exchange, producer) is Code.NONE
+    assert end(exchange, producer, commit=commit).error_code == Code.NONE
+    assert fetched(exchange) == (7 if commit else -1, Code.NONE)
+    assert latest(exchange, 1) == 2
 
 
 def test_offsets_of_an_aborted_transaction(exchange: Exchange) -> None:

@@ -28,7 +28,6 @@ class Queues:
         self, store: LogStore, clock: Clock, call_later: CallLater, rules: Callable[[str], Rules]
     ) -> None:
         self._commit = store.commit
-        self._space = store.space
         self._journal = store.open_journal("queues.journal", QueueJournal)
         self._clock = clock
         self._call_later = call_later
@@ -89,19 +88,10 @@ class Queues:
         """All queues of some readers."""
         return self._queues.get(readers, {})
 
-    def check_space(self, size: int) -> None:
-        """Raise DiskFullError if not even a few words can be written."""
-        self._space.check(size)
-
     # -- making and removing
 
     def begin(self, queue_id: QueueId, position: int, done: Done) -> Queue:
-        """Make a queue, or let it start anew; it can be used when that is durable.
-
-        Raises:
-            DiskFullError: nothing was done.
-        """
-        self._space.check(100)
+        """Make a queue, or let it start anew; it can be used when that is durable."""
         before = self.of(queue_id.readers).get(queue_id.partition)
         queue = self._add(queue_id, Ledger(position))
 
