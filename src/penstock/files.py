@@ -304,8 +304,11 @@ class OsFiles:
             os.close(fd)
 
     def free_bytes(self, path: Path) -> int:
-        """Bytes an ordinary user may still write."""
+        """Bytes an ordinary user may still write: none where no further file can be made."""
         stat = os.statvfs(path)
+        # Some file systems have no fixed number of files, and say 0 of 0.
+        if stat.f_files and not stat.f_favail:
+            return 0
         return stat.f_bavail * stat.f_frsize
 
     def total_bytes(self, path: Path) -> int:

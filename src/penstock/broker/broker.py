@@ -331,6 +331,7 @@ class Broker:
         self._groups.expire()
         self._transactions.expire()
         self._store.commit.record_ends()
+        self._store.space.watch()
         now = self._clock.wall_ms()
         for partition in list(self.partitions()):
             try:

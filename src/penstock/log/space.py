@@ -86,6 +86,10 @@ class DiskSpace:
         if self.full:
             raise self.error()
 
+    def watch(self) -> None:
+        """Look whoever writes, as others may fill the disk. Called now and then."""
+        self._look()
+
     def _look_again(self) -> None:
         now = self._clock.monotonic()
         if not self.full or now - self._looked_at >= DISK_CHECK_SECONDS:
@@ -102,7 +106,7 @@ class DiskSpace:
         """What a refused writer is told."""
         return DiskFullError(
             "append",
-            f"less than {self._free_bytes_min // 2**20} MiB are free in {self._folder}",
+            f"less than {self._free_bytes_min // 2**20} MiB, or no inode, are free in {self._folder}",
             "free space or shorten retention; writes go on by themselves when there is room",
         )
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from weakref import WeakSet
 
 import pytest
 from tests.support.log import DATA, NOW, Log, values
 
 from penstock.broker.topic import Topic
-from penstock.errors import OfflineError, StorageError
-from penstock.limits import TOPIC_NAME_CHARS_MAX
+from penstock.errors import DiskFullError, OfflineError, StorageError
+from penstock.files import OsFiles
+from penstock.limits import DISK_FREE_BYTES_MIN, TOPIC_NAME_CHARS_MAX
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.reading import newest_by_time
 from penstock.testing.faulty import FaultyFile, FaultyFiles
@@ -166,6 +169,40 @@ def test_a_moment_without_room_does_not_end_the_journal_of_durable_ends() -> Non
     log.commit()
     positions = Positions(log.files, DATA / "positions.journal", log.clock)
     assert positions.get(PartitionId(topic.entry.id, 0)).start == 2
+
+
+def test_a_disk_that_others_fill_is_noticed_though_little_is_written() -> None:
+    log = Log(FaultyFiles())
+    topic = log.topic()
+    log.append(topic, b"x")
+    log.commit()
+    disk(log).capacity = DISK_FREE_BYTES_MIN // 2
+    log.broker.keep_retention()
+    with pytest.raises(DiskFullError):
+        log.append(topic, b"y")
+    disk(log).capacity = None
+    log.broker.keep_retention()
+    log.append(topic, b"y")
+
+
+def test_a_disk_without_a_file_to_give_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise room would be found again after each write that was refused."""
+    assert OsFiles().free_bytes(tmp_path) > 0
+    seen = os.statvfs(tmp_path)
+    monkeypatch.setattr(
+        os, "statvfs", lambda _: SimpleNamespace(f_files=9, f_favail=0, **room(seen))
+    )
+    assert OsFiles().free_bytes(tmp_path) == 0
+    monkeypatch.setattr(
+        os, "statvfs", lambda _: SimpleNamespace(f_files=0, f_favail=0, **room(seen))
+    )
+    assert OsFiles().free_bytes(tmp_path) > 0
+
+
+def room(seen: os.statvfs_result) -> dict[str, int]:
+    return {"f_bavail": seen.f_bavail, "f_frsize": seen.f_frsize}
 
 
 def test_the_reserve_is_given_up_for_a_new_setting() -> None:
