@@ -29,6 +29,7 @@ from penstock.broker.group_errors import (
     UnknownMemberError,
 )
 from penstock.broker.group_member import Identity, JoinAnswer, JoinRequest, SyncAnswer
+from penstock.broker.held_offsets import HeldOffsets
 from penstock.broker.journaling import Done
 from penstock.broker.mixed_group import MixedGroup
 from penstock.broker.offsets import CommittedOffsets
@@ -70,6 +71,8 @@ class Groups:
         self.topics = TopicDirectory()
         """What the broker lets groups know of its topics."""
         self._offsets = CommittedOffsets(store, clock)
+        self.held = HeldOffsets()
+        """What transactions that are open may commit."""
         self.configs = GroupConfigs(store)
         """The groups' settings."""
         self.queues = Queues(store, clock, call_later, lambda name: self.configs.of(name).rules)
@@ -406,6 +409,8 @@ class Groups:
 
     def take(self, name: str, offsets: Offsets) -> None:
         """Show offsets that a transaction has committed; they are durable already."""
+        if not offsets:
+            return  # later commits, or removals, have taken their place
         if name not in self._groups:
             self._make(name)
         self._offsets.take(name, offsets)
@@ -421,11 +426,13 @@ class Groups:
 
     def remove_offsets(self, name: str, partitions: Collection[PartitionId], done: Done) -> None:
         """Forget some of a group's offsets."""
+        self.held.remove(name, partitions)
         self._offsets.remove(name, partitions, done)
 
     def topic_deleted(self, name: str, topic_id: UUID) -> None:
         """Offsets go with their topic."""
         self.topics.remove(name)
+        self.held.remove_topic(topic_id)
         self._offsets.remove_topic(topic_id)
         self.queues.remove_topic(topic_id)
 
@@ -444,6 +451,7 @@ class Groups:
         if isinstance(group, ShareGroup):
             self.queues.remove_all(name, done)
         else:
+            self.held.remove_group(name)
             self._offsets.remove_group(name, done)
 
     def _bury(self, group: AnyGroup) -> None:

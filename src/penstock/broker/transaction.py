@@ -21,7 +21,7 @@ from penstock.broker.transaction_errors import (
     InvalidTransactionStateError,
 )
 from penstock.log.positions import PartitionId
-from penstock.log.transactions import Decision, Held
+from penstock.log.transactions import Decision
 
 
 class State(Enum):
@@ -69,7 +69,6 @@ class Transaction:
         self.state = State.EMPTY
         self.committing = False
         self.partitions: set[PartitionId] = set()
-        self.held: Held = {}
         self.last: Ended | None = None
         self.unmarked: dict[PartitionId, Decision] = {}
         """Decisions that have not been carried out since the start of the broker, and where."""

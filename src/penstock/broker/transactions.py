@@ -116,7 +116,8 @@ class Transactions:
         if record.open or record.kept is not None:
             self._begin(transaction, record.begun_ms)
             transaction.partitions |= record.enlisted
-            transaction.held = {g: (kind, dict(o)) for g, (kind, o) in record.held.items()}
+            for group, (_, offsets) in record.held.items():
+                self._groups.held.hold(name, group, offsets)
 
     def _settle(self, partition: Partition, producer: Producer, start: int, ids: list[str]) -> None:
         """A transaction is open in a partition: decided, going on, or nobody's."""
@@ -172,15 +173,6 @@ class Transactions:
     def get(self, name: str) -> Transaction | None:
         """One of them."""
         return self._by_name.get(name)
-
-    def holds_offsets(self, group: str) -> set[PartitionId]:
-        """Partitions for which an open transaction may commit an offset of a group."""
-        return {
-            partition
-            for transaction in self._by_name.values()
-            if group in transaction.held
-            for partition in transaction.held[group][1]
-        }
 
     # -- who uses an id
 
@@ -368,10 +360,8 @@ class Transactions:
                 f"commit offsets in a transaction of {name}", "none is open", "begin one first"
             )
         self._begin_with_alarm(transaction)
-        kind = self._groups.kind(group)
-        _, held = transaction.held.setdefault(group, (kind, {}))
-        held.update(offsets)
-        self._write(journal_of.held(name, group, kind, offsets), done)
+        self._groups.held.hold(name, group, offsets)
+        self._write(journal_of.held(name, group, self._groups.kind(group), offsets), done)
 
     def check(self, name: str, producer: Producer) -> Transaction:
         """The transaction of a producer that may use it.
@@ -531,12 +521,14 @@ class Transactions:
         self, transaction: Transaction, decision: Decision, following: Producer, done: ProducerDone
     ) -> None:
         """The decision is durable: commit the offsets and mark the partitions."""
-        if decision.commit:
-            for group, (_, offsets) in transaction.held.items():
-                self._groups.take(group, offsets)
+        record = self._journal.transactions[transaction.name]
+        committed, record.committed = record.committed, {}
+        for group, (_, offsets) in committed.items():
+            self._groups.take(group, offsets)
+        self._groups.held.end(transaction.name)
         ended = transaction.producer
         transaction.last = Ended(ended, decision.commit)
-        transaction.partitions, transaction.held = set(), {}
+        transaction.partitions = set()
         self._replace(transaction, following)
         self._mark_all(transaction, decision, set(decision.ends), lambda: done(None, following))
 

@@ -93,7 +93,7 @@ def _fetched(
 ) -> list[Message]:
     broker = call.context.broker
     offsets = broker.groups.offsets(group)
-    unstable = broker.transactions.holds_offsets(group) if stable else set()
+    unstable = broker.groups.held.partitions(group) if stable else set()
     found = _all(broker, offsets) if wanted is None else _wanted(call, offsets, wanted)
     topics: list[Message] = []
     for name, topic_id, known, code, positions in found:

@@ -14,7 +14,7 @@ offsets that it commits must be one entry (transactions.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from penstock.log import transactions
 from penstock.log.change_journal import Change, ChangeJournal
 from penstock.log.committed import Committed, line_of, offsets_of
 from penstock.log.positions import PartitionId
-from penstock.log.transactions import TransactionRecord
+from penstock.log.transactions import Held, TransactionRecord
 
 
 @dataclass(slots=True)
@@ -80,6 +80,8 @@ class OffsetsJournal(ChangeJournal):
     def __init__(self, files: Files, path: Path) -> None:
         self.groups: dict[str, GroupRecord] = {}
         self.transactions: dict[str, TransactionRecord] = {}
+        self._holders: dict[str, set[str]] = {}
+        """Group to the transactional ids that hold offsets of it."""
         super().__init__(files, path)
 
     def _live(self) -> Iterator[Change]:
@@ -98,7 +100,7 @@ class OffsetsJournal(ChangeJournal):
 
     def _follow(self, change: Change) -> None:
         if isinstance(change, Reached):
-            self._record(change.fields).offsets.update(change.offsets)
+            self._reach(change.fields, change.offsets)
         else:
             self._apply(change.fields)
 
@@ -108,18 +110,39 @@ class OffsetsJournal(ChangeJournal):
         elif "topic_deleted" in fields:
             self._forget_topic(UUID(fields["topic_deleted"]))
         elif "deleted" in fields:
-            self.groups.pop(fields["group"], None)
+            self._delete(str(fields["group"]))
         elif "removed" in fields:
-            offsets = self._record(fields).offsets
-            for topic_id, partition in fields["removed"]:
-                offsets.pop(PartitionId(UUID(topic_id), int(partition)), None)
-            if not offsets:
-                del self.groups[fields["group"]]
+            self._remove(fields)
         elif "empty_since" in fields:
             since = fields["empty_since"]
             self._record(fields).empty_since = None if since is None else int(since)
         else:
-            self._record(fields).offsets.update(offsets_of(fields))
+            self._reach(fields, offsets_of(fields))
+
+    def _reach(self, fields: dict[str, Any], offsets: Mapping[PartitionId, Committed]) -> None:
+        self._record(fields).offsets.update(offsets)
+        self._let_go(str(fields["group"]), offsets)
+
+    def _remove(self, fields: dict[str, Any]) -> None:
+        partitions = [PartitionId(UUID(t), int(number)) for t, number in fields["removed"]]
+        offsets = self._record(fields).offsets
+        for partition in partitions:
+            offsets.pop(partition, None)
+        if not offsets:
+            del self.groups[fields["group"]]
+        self._let_go(str(fields["group"]), partitions)
+
+    def _delete(self, group: str) -> None:
+        self.groups.pop(group, None)
+        for name in self._holders.pop(group, ()):
+            self.transactions[name].held.pop(group, None)
+
+    def _let_go(self, group: str, partitions: Iterable[PartitionId]) -> None:
+        """Open transactions hold these no more: what came later counts."""
+        for name in self._holders.get(group, ()):
+            _, offsets = self.transactions[name].held[group]
+            for partition in partitions:
+                offsets.pop(partition, None)
 
     def _apply_transaction(self, fields: dict[str, Any]) -> None:
         name = str(fields["transaction"])
@@ -127,9 +150,21 @@ class OffsetsJournal(ChangeJournal):
             self.transactions.pop(name, None)
             return
         record = self.transactions.setdefault(name, TransactionRecord())
-        held = transactions.apply(record, fields)
-        for group, (kind, offsets) in held.items():
-            self._record({"group": group, "type": kind}).offsets.update(offsets)
+        held = record.held
+        transactions.apply(record, fields)
+        if "group" in fields:
+            self._holders.setdefault(str(fields["group"]), set()).add(name)
+        elif "commit" in fields:
+            self._ended(name, record, held)
+
+    def _ended(self, name: str, record: TransactionRecord, held: Held) -> None:
+        for group in held:
+            self._holders[group].discard(name)
+            if not self._holders[group]:
+                del self._holders[group]
+        for group, (kind, offsets) in record.committed.items():
+            if offsets:
+                self._record({"group": group, "type": kind}).offsets.update(offsets)
 
     def _record(self, fields: dict[str, Any]) -> GroupRecord:
         record = self.groups.setdefault(str(fields["group"]), GroupRecord())

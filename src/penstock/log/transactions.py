@@ -17,6 +17,9 @@ log below it is the one that was decided, and lacks its marker; one above it cam
 is damaged then has the end 2^63-1, and "owed" are earlier decisions on such partitions, which may lack
 their markers, too. "kept" is who wrote the records of a transaction that was taken over to be ended. A
 timeout of 2^31-1 stands for none.
+
+Offsets that a transaction holds give way to those that are committed or removed after them, although it
+ends later still: the lines stand in the order in which clients asked.
 """
 
 from __future__ import annotations
@@ -59,6 +62,8 @@ class TransactionRecord:
     """Id and epoch of who wrote the open transaction, if that is not who uses the id now."""
     enlisted: set[PartitionId] = field(default_factory=set)
     held: Held = field(default_factory=dict)
+    committed: Held = field(default_factory=dict)
+    """What the decision committed, of this run; for the one who shows it."""
     decision: Decision | None = None
     owed: dict[PartitionId, Decision] = field(default_factory=dict)
     """Earlier decisions on partitions that were damaged at the last one."""
@@ -132,19 +137,19 @@ def expired(name: str) -> dict[str, Any]:
     return {"transaction": name, "expired": True}
 
 
-def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
-    """Follow a line; returns the offsets that are committed by it."""
+def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> None:
+    """Follow a line."""
     if "enlisted" in fields:
         record.open = True
         record.enlisted |= {PartitionId(UUID(t), int(n)) for t, n in fields["enlisted"]}
         if "begun" in fields:
             record.begun_ms = int(fields["begun"])
-        return {}
+        return
     if "group" in fields:
         record.open = True
         _, offsets = record.held.setdefault(str(fields["group"]), (str(fields["type"]), {}))
         offsets.update(offsets_of(fields))
-        return {}
+        return
     record.producer_id, record.epoch = int(fields["producer"]), int(fields["epoch"])
     record.used_ms = int(fields["time"])
     if "timeout" in fields:
@@ -153,7 +158,7 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
         if "kept" in fields:
             producer_id, epoch = fields["kept"]
             record.kept = (int(producer_id), int(epoch))
-        return {}
+        return
     producer_id, epoch = fields["marker"]
     ends = {PartitionId(UUID(t), int(n)): int(end) for t, n, end in fields["ends"]}
     record.decision = Decision(
@@ -161,10 +166,9 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> Held:
     )
     record.owed = _owed(fields.get("owed", ()))
     record.taken_over = False
-    committed = record.held if record.decision.commit else {}
+    record.committed = record.held if record.decision.commit else {}
     record.open, record.enlisted, record.held = False, set(), {}
     record.begun_ms = record.kept = None
-    return committed
 
 
 def _owed(lines: Iterable[Any]) -> dict[PartitionId, Decision]:
