@@ -179,8 +179,8 @@ TOPIC_REGEX_STEPS_MAX = 2_000
 TOPIC_REGEXES_KEPT = 1_000
 # What a string of the older requests and answers can hold; Kafka takes no longer one in any.
 NAME_BYTES_MAX = 32_767
-# Kafka's offset.metadata.max.bytes.
-OFFSET_METADATA_BYTES_MAX = 4 * KIB
+# Kafka's offset.metadata.max.bytes, which counts characters.
+OFFSET_METADATA_CHARS_MAX = 4096
 # Kafka's offsets.retention.minutes: how long the offsets of a group without members are kept.
 OFFSETS_RETENTION_MINUTES = 7 * 24 * 60
 # Kafka's transaction.max.timeout.ms and transactional.id.expiration.ms.

@@ -15,6 +15,7 @@ from kafka.protocol.consumer import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
+from tests.clients.contract import eventually
 from tests.clients.wire import Wire
 
 SESSION_MS = 6_000
@@ -155,6 +156,21 @@ class TestWire:
         assert (found.member_metadata[:2], found.member_assignment) == (b"\0\0", b"share")
         if version >= 3:
             assert described.authorized_operations == {3, 6, 8, 10, 11}
+        # While the group rebalances everybody is shown with what it had.
+        with Wire(wire.address) as other:
+            # An instance needs no second round to be given an id.
+            other.send(Member(other, group, 9, "two").request(), 9)
+            members = eventually(
+                lambda: self.rebalancing(wire, request, version), "the group rebalances"
+            )
+        found = members[member.id]
+        assert (found.member_metadata, found.member_assignment) == (b"", b"share")
+
+    def rebalancing(self, wire: Wire, request: Any, version: int) -> dict[str, Any] | None:
+        (described,) = wire.call(request, version).groups
+        if described.group_state != "PreparingRebalance":
+            return None
+        return {one.member_id: one for one in described.members}
 
     @pytest.mark.parametrize("version", range(6))
     def test_list(self, wire: Wire, group: str, version: int) -> None:

@@ -18,7 +18,7 @@ from penstock.limits import (
     FRAME_BYTES_MAX,
     GROUP_MEMBERS_MAX,
     IDLE_SECONDS_MAX,
-    OFFSET_METADATA_BYTES_MAX,
+    OFFSET_METADATA_CHARS_MAX,
     OFFSETS_RETENTION_MINUTES,
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
@@ -104,7 +104,7 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = dict(
                 _INT, DEFAULT_PARTITIONS, "Partitions of a topic that does not say."
             ),
             "offset.metadata.max.bytes": _fixed(
-                _INT, OFFSET_METADATA_BYTES_MAX, "Most words with a committed offset."
+                _INT, OFFSET_METADATA_CHARS_MAX, "Most words with a committed offset."
             ),
             "offsets.retention.minutes": _fixed(
                 _INT, OFFSETS_RETENTION_MINUTES, "Kept for a group without members."

@@ -45,7 +45,7 @@ from penstock.limits import (
     CONSUMER_HEARTBEATS_PER_SECOND,
     GROUP_MEMBERS_MAX,
     NAME_BYTES_MAX,
-    OFFSET_METADATA_BYTES_MAX,
+    OFFSET_METADATA_CHARS_MAX,
     OFFSETS_CHECK_SECONDS,
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
@@ -418,9 +418,9 @@ class Groups:
     def position(self, offset: int, leader_epoch: int, metadata: str | None) -> Committed:
         """A position to commit now, or MetadataTooLargeError."""
         metadata = metadata or ""
-        if len(metadata.encode()) > OFFSET_METADATA_BYTES_MAX:
+        if len(metadata) > OFFSET_METADATA_CHARS_MAX:
             raise MetadataTooLargeError(
-                "commit an offset", f"its metadata is above {OFFSET_METADATA_BYTES_MAX} bytes"
+                "commit an offset", f"its metadata is above {OFFSET_METADATA_CHARS_MAX} characters"
             )
         return Committed(offset, leader_epoch, metadata, self._clock.wall_ms())
 

@@ -236,7 +236,8 @@ def _describe_member(group: Group, member: Member) -> Message:
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.metadata(group.protocol) if settled else b"",
-        member_assignment=member.assignment if settled else b"",
+        # What it has had until now: tools show who reads what while a group rebalances, too.
+        member_assignment=member.assignment,
     )
 
 

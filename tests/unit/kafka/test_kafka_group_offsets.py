@@ -161,8 +161,8 @@ class TestCommit:
 
     def test_metadata_has_a_limit(self, exchange: Exchange) -> None:
         topic = exchange.topic()
-        assert commit(exchange, topic, {0: 1}, metadata="x" * 4096) == [Code.NONE]
-        too_large = commit(exchange, topic, {0: 2}, metadata="é" * 2049)
+        assert commit(exchange, topic, {0: 1}, metadata="é" * 4096) == [Code.NONE]
+        too_large = commit(exchange, topic, {0: 2}, metadata="é" * 4097)
         assert too_large == [Code.OFFSET_METADATA_TOO_LARGE]
         assert position(exchange, topic) == 1
 

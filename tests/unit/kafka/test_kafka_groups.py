@@ -305,7 +305,8 @@ class TestDescribe:
         begin_join(exchange)
         (group,) = exchange.send(DescribeGroupsRequest(groups=["crew"]), version).groups
         assert (group.group_state, group.protocol_data) == ("PreparingRebalance", "")
-        assert [(m.member_metadata, m.member_assignment) for m in group.members] == [(b"", b"")] * 2
+        members = [(m.member_metadata, m.member_assignment) for m in group.members]
+        assert members == [(b"", b"share"), (b"", b"")]
 
     @pytest.mark.parametrize("version", versions(DESCRIBE))
     def test_unknown(self, exchange: Exchange, version: int) -> None:
