@@ -258,7 +258,7 @@ class Checkpoints(_File):
     def _run(self, data: bytes, step: Step) -> None:
         found = checkpoint.decode(data)
         if found is not None:
-            table = ProducerTable()
+            table = ProducerTable(ManualClock())
             table.restore(found.state)
             table.snapshot()
 
@@ -339,7 +339,7 @@ class PartitionFolders(_Folder):
             with suppress(PenstockError):
                 plan(disk, folder.parent, folder, choice, ManualClock())
         settings = LogSettings(segment_bytes=900, index_interval_bytes=100)
-        table = ProducerTable()
+        table = ProducerTable(ManualClock())
         recovery = Recovery(disk, folder, Path("/aside"), settings, Position(known, 0), table)
         try:
             recovered = recovery.run(clean=clean)

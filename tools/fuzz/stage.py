@@ -174,7 +174,9 @@ def new_disk() -> Disk:
     for name, config in ({**TOPICS, BYSTANDER: {}}).items():
         entry = TopicEntry(name, topic_id(name), 2, config)
         settings = topic_config.parse(config).log
-        stage.store.create_partitions(entry, range(2), settings, ProducerTable)
+        stage.store.create_partitions(
+            entry, range(2), settings, lambda: ProducerTable(ManualClock())
+        )
     stage.settle()
     stage = Stage(disk)
     for number in range(40):

@@ -126,7 +126,7 @@ class Broker:
             for number in range(entry.partitions):
                 try:
                     partitions.append(
-                        self._store.open_partition(entry, number, config.log, ProducerTable())
+                        self._store.open_partition(entry, number, config.log, self._new_table())
                     )
                 except DamagedLogError as error:
                     _log.error("%s", error)
@@ -138,6 +138,9 @@ class Broker:
         self.commit.on_everything_failed = self._fail_everything
         self._store.begin()
         self._transactions.open(self.partitions())
+
+    def _new_table(self) -> ProducerTable:
+        return ProducerTable(self._clock)
 
     def _skip_known_producers(self) -> None:
         """Never give an id out twice, even if the catalog that counts them was damaged."""
@@ -217,7 +220,7 @@ class Broker:
         parsed = self.plan_topic(name, partitions, config)
         self._store.space.check()
         entry = TopicEntry(name, uuid4(), partitions, dict(config))
-        made = self._store.create_partitions(entry, range(partitions), parsed.log, ProducerTable)
+        made = self._store.create_partitions(entry, range(partitions), parsed.log, self._new_table)
         topic = Topic(entry, parsed, list(made))
         self._add(topic)
         _log.info("created topic %s with %d partitions", name, partitions)
@@ -256,7 +259,7 @@ class Broker:
         old = len(topic.partitions)
         entry = replace(topic.entry, partitions=total, revision=topic.entry.revision + 1)
         topic.partitions += self._store.create_partitions(
-            entry, range(old, total), topic.config.log, ProducerTable
+            entry, range(old, total), topic.config.log, self._new_table
         )
         topic.entry = entry
         self._groups.topics.put(topic.name, entry.id, total)

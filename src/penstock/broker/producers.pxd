@@ -13,10 +13,12 @@ cdef class Producer:
     cdef public long long epoch
     cdef public list batches
     cdef public long long last_timestamp
+    cdef public double seen_at
     cdef public long long transaction_start
 
 
 cdef class ProducerTable:
+    cdef object _clock
     cdef object _producers
     cdef long long _newest_timestamp
     cdef dict _open

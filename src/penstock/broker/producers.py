@@ -2,8 +2,9 @@
 
 For each producer the last five batches are kept, which is what a client may have in flight, so that a
 retry is stored once. For transactions there is the offset where each open one begins, and where those
-lie that were aborted. The table is derived from the log alone: it follows every append, is saved in
-segment checkpoints, and is rebuilt from the batches that came after them.
+lie that were aborted. The table is derived from the log: it follows every append, is saved in segment
+checkpoints, and is rebuilt from the batches that came after them. Only when a producer may be forgotten
+depends on the broker's clock, too.
 
 Snapshot: uint8 version 2; uint32 count of producers, and per producer int64 id, int16 epoch, int64 last
 timestamp, int64 begin of its open transaction or -1, uint8 count, and per batch int32 first sequence,
@@ -22,6 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.broker.errors import OutOfOrderSequenceError, ProducerFencedError
+from penstock.clock import Clock
 from penstock.limits import (
     PRODUCER_BATCHES_KEPT,
     PRODUCER_IDS_MAX,
@@ -75,13 +77,16 @@ class Producer:
         self.epoch = epoch
         self.batches: list[WrittenBatch] = []
         self.last_timestamp = 0
+        self.seen_at = 0.0
+        """By the broker's clock; what a start finds was seen then."""
         self.transaction_start = NO_TRANSACTION
 
 
 class ProducerTable:
     """All producers of a partition, the least recently active first. Observes the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._producers: OrderedDict[int, Producer] = OrderedDict()
         self._newest_timestamp = 0
         self._open: dict[int, int] = {}
@@ -227,6 +232,7 @@ class ProducerTable:
         """When it was active by the log's time: its own records may be old, or have no time."""
         self._newest_timestamp = max(self._newest_timestamp, header.max_timestamp)
         producer.last_timestamp = self._newest_timestamp
+        producer.seen_at = self._clock.monotonic()
 
     def _drop_oldest(self) -> None:
         """Make room; a producer whose transaction is open is needed to end it."""
@@ -253,7 +259,7 @@ class ProducerTable:
             self._aborted.append(Aborted(header.producer_id, start, base_offset))
 
     def snapshot(self) -> bytes:
-        """The table, without the producers that have been silent for a day of the log's time."""
+        """The table, without the producers that have been silent for a day."""
         self._expire()
         parts = [bytes([_VERSION]), _COUNT.pack(len(self._producers))]
         for producer_id, producer in self._producers.items():
@@ -297,6 +303,7 @@ class ProducerTable:
         position += layout.size
         producer = Producer(epoch)
         producer.last_timestamp = last_timestamp
+        producer.seen_at = self._clock.monotonic()
         for _ in range(count):
             producer.batches.append(WrittenBatch._make(_BATCH.unpack_from(state, position)))
             position += _BATCH.size
@@ -317,11 +324,19 @@ class ProducerTable:
         return [(number, p.epoch) for number, p in self._producers.items() if not p.batches]
 
     def _expire(self) -> None:
+        """Forget who was silent for a day of the log's time and for one of ours.
+
+        The log's alone may run ahead: others write what they date later, while this one retries. Ours
+        alone begins anew with every start.
+        """
         horizon = self._newest_timestamp - _EXPIRY_MS
+        seen_horizon = self._clock.monotonic() - _EXPIRY_MS / 1000
         silent = [
             producer_id
             for producer_id, producer in self._producers.items()
-            if producer.last_timestamp < horizon and producer_id not in self._open
+            if producer.last_timestamp < horizon
+            and producer.seen_at < seen_horizon
+            and producer_id not in self._open
         ]
         for producer_id in silent:
             del self._producers[producer_id]
