@@ -464,6 +464,19 @@ class TestOffsets:
         delete = DeleteShareGroupOffsetsRequest(group_id=group, topics=[gone(topic_name=topic)])
         assert wire.call(delete, 0).error_code == GROUP_ID_NOT_FOUND
 
+    def test_where_a_group_will_begin(self, wire: Wire, group: str, topic: str) -> None:
+        wire.write(topic, numbered(10))
+        member = Member(wire, group, topic)
+        assert self.partition(member).start_offset == -1
+        assert self.standing(member, topics=None).topics == []
+        moved = AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+        place = moved.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=7)
+        topics = [moved(topic_name=topic, partitions=[place])]
+        answer = wire.call(AlterShareGroupOffsetsRequest(group_id=group, topics=topics), 0)
+        assert (answer.error_code, [d.error_code for d in _data(answer)]) == (NONE, [NONE])
+        member.join()
+        assert member.got() == [(7, 9, 1)]
+
 
 class TestSettings:
     def test_shown_with_their_source(self, wire: Wire, group: str) -> None:

@@ -112,6 +112,10 @@ class Groups:
                 f"use group {name[:100]}", f"Group {name[:100]} not found."
             ) from None
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a group of any kind has that name."""
+        return name in self._groups
+
     def offsets(self, name: str) -> Mapping[PartitionId, Committed]:
         """What a group has committed; nothing, for one that does not exist."""
         return self._offsets.of(name)
@@ -329,6 +333,13 @@ class Groups:
         if isinstance(group, ShareGroup):
             return group
         raise UnknownGroupError(f"use group {name}", f"Group {name} is not a share group.")
+
+    def share_group_to_be(self, name: str) -> ShareGroup:
+        """The same, made if no group has that name: where it begins can be set before it has members."""
+        self._check_usable(name)
+        if name not in self._groups:
+            self._groups[name] = self._new_share_group(name)
+        return self.share_group(name)
 
     def is_share_group(self, name: str) -> bool:
         """Whether a group's members work off the same partitions."""

@@ -47,7 +47,8 @@ def _describe(broker: Broker, wanted: Message) -> Message:
     message = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
     outcome, topics = DONE, []
     try:
-        broker.groups.share_group(wanted.group_id)
+        if wanted.group_id in broker.groups:
+            broker.groups.share_group(wanted.group_id)
         topics = [
             _described_topic(broker, wanted.group_id, name, numbers)
             for name, numbers in _wanted(broker, wanted)
@@ -113,7 +114,7 @@ def alter(call: Call, request: Message) -> Message | None:
     broker = call.context.broker
     outcomes: dict[tuple[str, int], Outcome] = {}
     try:
-        group = _without_members(broker, request.group_id)
+        group = _without_members(broker.groups.share_group_to_be(request.group_id))
     except PenstockError as error:
         refused = failure(error)
         return AlterShareGroupOffsetsResponse(
@@ -135,11 +136,12 @@ def alter(call: Call, request: Message) -> Message | None:
     return None
 
 
-def _without_members(broker: Broker, name: str) -> ShareGroup:
-    group = broker.groups.share_group(name)
+def _without_members(group: ShareGroup) -> ShareGroup:
     if not group.is_empty:
         raise NonEmptyGroupError(
-            f"change where group {name} stands", f"it has {len(group.members)} members", "stop them"
+            f"change where group {group.name} stands",
+            f"it has {len(group.members)} members",
+            "stop them",
         )
     return group
 
@@ -177,7 +179,7 @@ def delete(call: Call, request: Message) -> Message | None:
     """Forget where a group without members stands in some topics; answered when it is durable."""
     broker = call.context.broker
     try:
-        group = _without_members(broker, request.group_id)
+        group = _without_members(broker.groups.share_group(request.group_id))
     except PenstockError as error:
         refused = failure(error)
         return DeleteShareGroupOffsetsResponse(
