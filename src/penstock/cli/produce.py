@@ -106,7 +106,8 @@ def produce(
     """Write lines to a topic, one record each.
 
     Exits with 0 only after the broker has acknowledged every record. Otherwise it says how many
-    were acknowledged.
+    were acknowledged. What the broker refuses for the time being, because its disk is full for
+    instance, is tried again until --timeout is over.
     """
     from penstock.cli import records  # noqa: PLC0415 -- keeps --help fast
     from penstock.client.produce import RecordSender  # noqa: PLC0415

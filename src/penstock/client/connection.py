@@ -120,7 +120,7 @@ def translate(operation: str, error: Exception) -> PenstockError:
             break
     else:
         kind = PenstockError
-    return kind(operation, _cause(error), _remedy(kind))
+    return kind(operation, _cause(error), _remedy(kind, said=_said(error)))
 
 
 def error_of_code(operation: str, code: int, message: str | None) -> PenstockError:
@@ -129,17 +129,24 @@ def error_of_code(operation: str, code: int, message: str | None) -> PenstockErr
     return translate(operation, error(message) if message else error())
 
 
+def _said(error: Exception) -> str:
+    """What the broker, or the client library, said of this very case."""
+    return " ".join(str(argument) for argument in error.args if argument is not None)
+
+
 def _cause(error: Exception) -> str:
-    said = " ".join(str(argument) for argument in error.args if argument is not None)
     described = getattr(error, "description", None) or getattr(error, "message", None)
-    text = str(said or described or type(error).__name__)
+    text = str(_said(error) or described or type(error).__name__)
     # One line, and without the full stop that would stand before our semicolon.
     return " ".join(text.split()).rstrip(".")
 
 
-def _remedy(kind: type[PenstockError]) -> str:
+def _remedy(kind: type[PenstockError], *, said: str) -> str:
     if kind is UnavailableError:
         return "check that the broker runs and that its advertised address can be reached from here"
+    if kind is StorageError and not said:
+        # A broker that says what is wrong with its disk says what to do about it, too.
+        return "check whether the broker's disk is full, and what its log says"
     return ""
 
 
@@ -164,8 +171,7 @@ def connect(client: str, bootstrap: str, operation: str, **settings: Any) -> Any
                 bootstrap_servers=servers,
                 client_id="penstock-cli",
                 bootstrap_timeout_ms=int(CONNECT_SECONDS_MAX * 1000),
-                kafka_client=_without_auto_create,
-                **settings,
+                **({"kafka_client": without_auto_create} | settings),
             )
         except kafka.errors.KafkaTimeoutError as error:
             cause = (
@@ -175,7 +181,7 @@ def connect(client: str, bootstrap: str, operation: str, **settings: Any) -> Any
             raise UnavailableError(operation, cause, remedy) from error
 
 
-def _without_auto_create(**settings: Any) -> Any:
+def without_auto_create(**settings: Any) -> Any:
     """The network half of a client, which must not create the topics that it asks for.
 
     kafka-python has a setting for this, but does not pass it on to what sends the requests: a reader

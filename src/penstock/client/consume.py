@@ -7,6 +7,7 @@ committed transactions are returned.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol
 
 from penstock.client.connection import connect, library, translated
-from penstock.client.topics import topic_partitions
+from penstock.client.topics import out_of_service, topic_partitions
 from penstock.errors import DamagedLogError, NotFoundError, PenstockError, UnavailableError
 
 POLL_MS: Final = 500
@@ -131,7 +132,7 @@ class TopicReader:
             max_poll_records=RECORDS_PER_POLL_MAX,
             metadata_max_age_ms=METADATA_AGE_MS,
         )
-        with translated(self._operation):
+        with self._served():
             keys = [self._kafka.TopicPartition(topic, index) for index in chosen]
             self._consumer.assign(keys)
             self._ends: dict[Any, int] = self._consumer.end_offsets(keys)
@@ -177,6 +178,18 @@ class TopicReader:
                 wanted = records if self._follow else self._up_to_end(key, records)
                 if wanted:
                     yield wanted
+
+    @contextlib.contextmanager
+    def _served(self) -> Iterator[None]:
+        """As `translated`, for questions to the brokers that lead partitions: is there none?"""
+        try:
+            with translated(self._operation):
+                yield
+        except UnavailableError as error:
+            problem = out_of_service(self._bootstrap, self._topic, self._operation)
+            if problem is None:
+                raise
+            raise problem from error
 
     def _choose(self, partitions: list[int]) -> list[int]:
         existing = topic_partitions(self._bootstrap, self._topic, self._operation)

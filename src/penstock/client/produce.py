@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from penstock.client.connection import connect, library, translate, translated
-from penstock.client.topics import topic_partitions
+from penstock.client.refusals import Refusals
+from penstock.client.topics import out_of_service, topic_partitions
 from penstock.errors import NotFoundError, PenstockError, UnavailableError, UsageError
 
 UNACKNOWLEDGED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -70,6 +71,7 @@ class RecordSender:
             NotFoundError: there is no such topic.
             PenstockError: the cluster could not be asked.
         """
+        self._bootstrap = bootstrap
         self._topic = topic
         self._operation = f"cannot produce to {topic}"
         self._delivery_seconds = delivery_seconds
@@ -83,11 +85,14 @@ class RecordSender:
         self._acknowledged_bytes = 0
         self._failed = 0
         self._failure: Exception | None = None
+        self._problem: PenstockError | None = None
+        self._refusals = Refusals()
         delivery_ms = int(delivery_seconds * 1000)
         self._producer = connect(
             "KafkaProducer",
             bootstrap,
             self._operation,
+            kafka_client=self._refusals.client,
             acks="all",
             enable_idempotence=True,
             value_serializer=library("kafka.serializer").SerializeWrapper(_as_sent),
@@ -207,11 +212,26 @@ class RecordSender:
         error = self._failure
         if error is None:
             return
-        if isinstance(error, library("kafka.errors").MessageSizeTooLargeError):
+        if self._problem is None:
+            self._problem = self._explained(error)
+        raise self._problem from error
+
+    def _explained(self, error: Exception) -> PenstockError:
+        errors = library("kafka.errors")
+        if isinstance(error, errors.MessageSizeTooLargeError):
             command = f"penstock topics configure {self._topic} --set max.message.bytes=BYTES"
             cause = "a record is larger than the topic takes"
-            raise UsageError(self._operation, cause, f"allow it with `{command}`") from error
-        raise translate(self._operation, error) from error
+            return UsageError(self._operation, cause, f"allow it with `{command}`")
+        expired = isinstance(error, errors.KafkaTimeoutError)
+        reason = self._reason_for_delay() if expired else None
+        return reason or translate(self._operation, error)
+
+    def _reason_for_delay(self) -> PenstockError | None:
+        """Why records were not taken in time; None if the cluster has not said, nor says it now."""
+        refusal = self._refusals.first()
+        if refusal is not None:
+            return refusal.error(self._operation)
+        return out_of_service(self._bootstrap, self._topic, self._operation)
 
     def _no_partition(self, partition: int) -> PenstockError:
         count = len(self._partitions)

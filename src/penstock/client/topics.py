@@ -12,7 +12,13 @@ from typing import Any
 
 from penstock.client.connection import admin, error_of_code, library
 from penstock.client.security import OPEN, Security
-from penstock.errors import NotFoundError, UnavailableError, UsageError
+from penstock.errors import (
+    NotFoundError,
+    OfflineError,
+    PenstockError,
+    UnavailableError,
+    UsageError,
+)
 
 BROKER_DEFAULT = -1
 """As a number of partitions or replicas: whatever the broker is set to."""
@@ -107,6 +113,30 @@ def topic_partitions(bootstrap: str, name: str, operation: str, remedy: str = ""
     with admin(bootstrap, operation) as client:
         (topic,) = _existing(client, [name], operation, remedy)
     return sorted(int(one["partition_index"]) for one in topic["partitions"])
+
+
+def out_of_service(bootstrap: str, name: str, operation: str) -> PenstockError | None:
+    """Why a topic is not served by a cluster that answers, asked after something took too long.
+
+    kafka-python waits for the leader of a partition until time is up, and says only that it is.
+
+    Returns:
+        The error for a topic that is gone, or for its first partition that no broker leads; None if
+        the cluster serves all of it, or cannot be asked.
+    """
+    try:
+        with admin(bootstrap, operation) as client:
+            (topic,) = _existing(client, [name], operation)
+    except NotFoundError as gone:
+        return gone
+    except PenstockError:
+        return None
+    idle = sorted(one["partition_index"] for one in topic["partitions"] if one["leader_id"] < 0)
+    if not idle:
+        return None
+    cause = f"partition {idle[0]} is out of service: no broker leads it"
+    remedy = "the broker's log says why; `penstock log verify DIR` shows which data is damaged"
+    return OfflineError(operation, cause, remedy)
 
 
 def create_topic(
@@ -287,14 +317,16 @@ def _partitions(client: Any, topic: Any) -> list[PartitionState]:
 
 def partition_offsets(client: Any, keys: Sequence[Any], spec: Any) -> dict[Any, int]:
     """Offsets of the partitions that are in service."""
-    refused = library("kafka.errors").BrokerResponseError
+    errors = library("kafka.errors")
+    # The second is for a partition without a leader, of which no broker is asked.
+    refused = (errors.BrokerResponseError, errors.UnknownBrokerIdError)
     try:
         answer = client.list_partition_offsets(dict.fromkeys(keys, spec))
     except refused:
         # The client library drops the whole answer for one bad partition: ask for each on its own.
         answer = {}
         for key in keys:
-            with contextlib.suppress(refused):
+            with contextlib.suppress(*refused):
                 answer |= client.list_partition_offsets({key: spec})
     return {key: found.offset for key, found in answer.items()}
 

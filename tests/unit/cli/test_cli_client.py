@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from penstock.client import connection, consume, produce
+from penstock.client import connection, consume, produce, refusals
 from penstock.client.connection import library
 from penstock.client.consume import Gap, Origin, Start, TopicReader
 from penstock.client.produce import OutgoingRecord, RecordSender
+from penstock.client.refusals import Refusals
 from penstock.client.topics import did_you_mean
 from penstock.errors import (
     ConflictError,
     NotFoundError,
+    OfflineError,
     PenstockError,
     StorageError,
     UnavailableError,
@@ -37,7 +39,7 @@ Future = library("kafka.future").Future
         (errors.UnknownTopicOrPartitionError(), NotFoundError, "do it: "),
         (errors.TopicAlreadyExistsError("It exists."), ConflictError, "do it: It exists"),
         (errors.InvalidConfigurationError(None), UsageError, "do it: "),
-        (errors.KafkaStorageError(), StorageError, "do it: "),
+        (errors.KafkaStorageError(), StorageError, "do it: Disk error when trying to access log "),
         (errors.CorruptRecordError("a\nb"), PenstockError, "do it: a b"),
         (errors.IllegalStateError(), PenstockError, "do it: IllegalStateError"),
     ],
@@ -49,6 +51,12 @@ def test_errors_are_translated(error: Exception, kind: type[PenstockError], text
     assert str(caught.value).startswith(text)
     assert "None" not in str(caught.value)
     assert caught.value.__cause__ is error
+
+
+def test_what_a_broker_says_of_its_disk_is_all_that_is_said() -> None:
+    silent = connection.error_of_code("do it", 56, None)
+    assert silent.remedy == "check whether the broker's disk is full, and what its log says"
+    assert str(connection.error_of_code("do it", 56, "full; make room")) == "do it: full; make room"
 
 
 def test_error_of_an_unknown_code_keeps_the_code() -> None:
@@ -109,6 +117,7 @@ class Producer:
 def make_sender(monkeypatch: pytest.MonkeyPatch) -> Callable[[Producer], RecordSender]:
     def make(producer: Producer) -> RecordSender:
         monkeypatch.setattr(produce, "topic_partitions", lambda *_: [0, 1])
+        monkeypatch.setattr(produce, "out_of_service", lambda *_: None)
         monkeypatch.setattr(produce, "connect", lambda *_, **__: producer)
         return RecordSender("x:1", "orders", delivery_seconds=1.0)
 
@@ -203,6 +212,90 @@ def test_record_larger_than_the_limit_goes_alone(
     assert sender.acknowledged == 1
 
 
+# -- refusals
+
+
+class Network:
+    """Stands for the network half of a producer: what is sent is answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.last = Future()
+
+    def send(self, _node: int, _request: Any, **_options: Any) -> Any:
+        self.last = Future()
+        return self.last
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Network, Refusals]:
+    network, found = Network(), Refusals()
+    monkeypatch.setattr(refusals, "without_auto_create", lambda **_: network)
+    assert found.client() is network
+    return network, found
+
+
+def answer_produce(network: Network, **codes: int) -> None:
+    """Answer for partitions given as p0, p1."""
+    response = library("kafka.protocol.producer").ProduceResponse
+    topic = response.TopicProduceResponse
+    partition = topic.PartitionProduceResponse
+    network.send(0, library("kafka.protocol.producer").ProduceRequest(), wakeup=False)
+    parts = [
+        partition(index=int(name[1:]), error_code=code, error_message="full" if code else None)
+        for name, code in codes.items()
+    ]
+    network.last.success(response(responses=[topic(name="t", partition_responses=parts)]))
+
+
+def test_a_refusal_stands_until_its_partition_is_taken(watched: tuple[Network, Refusals]) -> None:
+    network, found = watched
+    answer_produce(network, p0=0, p1=56)
+    answer_produce(network, p0=0)
+    refusal = found.first()
+    assert refusal is not None
+    error = refusal.error("do it")
+    assert type(error) is StorageError
+    assert str(error) == "do it: partition 1 was refused with KAFKA_STORAGE_ERROR: full"
+    answer_produce(network, p1=0)
+    assert found.first() is None
+
+
+def test_a_refusal_is_no_reason_once_the_broker_is_gone(watched: tuple[Network, Refusals]) -> None:
+    network, found = watched
+    answer_produce(network, p0=56)
+    network.send(0, library("kafka.protocol.producer").ProduceRequest())
+    network.last.failure(errors.KafkaConnectionError())
+    assert found.first() is None
+
+
+def test_a_producer_that_gets_no_id_is_refused_too(watched: tuple[Network, Refusals]) -> None:
+    network, found = watched
+    messages = library("kafka.protocol.producer")
+    network.send(0, messages.InitProducerIdRequest())
+    network.last.success(messages.InitProducerIdResponse(error_code=14))
+    refusal = found.first()
+    assert refusal is not None
+    assert "the producer was refused with " in str(refusal.error("do it"))
+
+
+def test_other_answers_are_not_looked_at(watched: tuple[Network, Refusals]) -> None:
+    network, found = watched
+    network.send(0, library("kafka.protocol.metadata").MetadataRequest())
+    network.last.success(object())
+    assert found.first() is None
+
+
+def test_a_topic_deleted_meanwhile_is_the_reason(
+    make_sender: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = NotFoundError("cannot produce to orders", "there is no topic orders")
+    with make_sender(Producer(answer=lambda _: errors.KafkaTimeoutError("expired"))) as sender:
+        monkeypatch.setattr(produce, "out_of_service", lambda *_: gone)
+        sender.send(OutgoingRecord(b"x"))
+        with pytest.raises(NotFoundError):
+            sender.finish()
+
+
 # -- reading
 
 Record = namedtuple("Record", "partition offset")
@@ -275,6 +368,7 @@ class Reading:
         self.notices: list[str] = []
         self.reader: TopicReader
         monkeypatch.setattr(consume, "topic_partitions", lambda *_: self.existing())
+        monkeypatch.setattr(consume, "out_of_service", lambda *_: None)
         monkeypatch.setattr(consume, "connect", lambda *_, **__: self.consumer)
 
     def existing(self) -> list[int]:
@@ -431,3 +525,18 @@ def test_reading_to_an_end_does_not_wait_for_a_cluster_that_is_away(
         reading.open(Start(Origin.START)) as reader,
     ):
         next(reader.batches())
+
+
+def test_reading_a_partition_that_nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading(monkeypatch, {0: [0, 1]})
+
+    def late(_keys: Any) -> Any:
+        raise errors.KafkaTimeoutError("failed to get offsets")
+
+    monkeypatch.setattr(reading.consumer, "end_offsets", late)
+    with pytest.raises(UnavailableError, match="failed to get offsets"):
+        reading.open(Start(Origin.START))
+    offline = OfflineError("cannot consume orders", "partition 0 is out of service")
+    monkeypatch.setattr(consume, "out_of_service", lambda *_: offline)
+    with pytest.raises(OfflineError):
+        reading.open(Start(Origin.START))
