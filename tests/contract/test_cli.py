@@ -224,6 +224,41 @@ def test_delete(cli: Commands, topic: str) -> None:
     assert topic not in [one["name"] for one in json.loads(cli.ok("topics", "list", "--json"))]
 
 
+def test_trim(cli: Commands, topic: str) -> None:
+    for partition in ("0", "2"):
+        cli.ok("produce", topic, "--partition", partition, data=b"a\nb\nc\n")
+    assert cli.ok("topics", "trim", topic, "--before", "2", "-p", "0", "--yes").splitlines() == [
+        "PARTITION  DELETED  EARLIEST  LATEST",
+        "        0  0 to 1          2       3",
+    ]
+    # An offset beyond the end is the end, and one before the start changes nothing.
+    table = cli.ok("topics", "trim", topic, "--before", "1", "-y").splitlines()[1:]
+    assert [line.split() for line in table] == [
+        ["0", "-", "2", "3"],
+        ["1", "-", "0", "0"],
+        ["2", "0", "to", "0", "1", "3"],
+    ]
+    assert [one["value"] for one in cli.consumed(topic)] == ["c", "b", "c"]
+    trimmed = json.loads(cli.ok("topics", "trim", topic, "--all", "-p", "2", "--yes", "--json"))
+    assert trimmed == [{"partition": 2, "earliest_before": 1, "earliest": 3, "latest": 3}]
+    cli.ok("produce", topic, "--partition", "2", data=b"d\n")
+    assert [one["offset"] for one in cli.consumed(topic, "-p", "2")] == [3]
+
+
+def test_what_trim_refuses(cli: Commands, topic: str) -> None:
+    cli.ok("produce", topic, "-k", ":", data=b"a:1\n")
+    assert "use --before OFFSET or --all" in cli.refused(2, "topics", "trim", topic, "--yes")
+    both = ("--all", "--before", "1", "--yes")
+    assert "one of the two" in cli.refused(2, "topics", "trim", topic, *both)
+    assert "add --yes" in cli.refused(2, "topics", "trim", topic, "--all")
+    assert "no topic zzz" in cli.refused(3, "topics", "trim", "zzz", "--all", "--yes")
+    said = cli.refused(3, "topics", "trim", topic, "--all", "-p", "3", "--yes")
+    assert "it has no partition 3; use one from 0 to 2" in said
+    assert len(cli.consumed(topic)) == 1
+    cli.ok("topics", "configure", topic, "--set", "cleanup.policy=compact")
+    assert "its cleanup.policy is compact" in cli.refused(2, "topics", "trim", topic, "--all", "-y")
+
+
 # -- produce and consume
 
 

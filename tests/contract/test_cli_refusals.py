@@ -40,9 +40,11 @@ def test_a_partition_out_of_service_is_named(tmp_path: Path) -> None:
         cli = Commands(broker.bootstrap)
         args = ("produce", "orders", "--partition", "0", "--timeout", "1")
         said = cli.refused(1, *args, data=b"three\n").splitlines()
+        trimmed = cli.refused(1, "topics", "trim", "orders", "--all", "--yes")
         described = json.loads(cli.ok("topics", "describe", "orders", "--json"))
     places = [(one["leader"], one["earliest"], one["latest"]) for one in described["partitions"]]
     assert places == [(None, None, None), (1, 0, 0)]
+    assert "partition 0 is out of service; name the others with --partition" in trimmed
     assert said[1].startswith(
         "error: cannot produce to orders: partition 0 is out of service: no broker leads it; "
     )

@@ -1,4 +1,4 @@
-"""`penstock topics`: list, create, delete, describe, configure."""
+"""`penstock topics`: list, create, delete, describe, configure, trim."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ from penstock.cli.options import (
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
-    from penstock.client.topics import ConfigValue, PartitionState, TopicDescription, TopicSummary
+    from penstock.client.topics import (
+        ConfigValue,
+        PartitionState,
+        TopicDescription,
+        TopicSummary,
+        Trim,
+    )
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="List, create, delete and configure topics.",
+    help="List, create, delete, configure and trim topics.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the topic.")]
@@ -53,6 +59,12 @@ _CONFIGURE_EXAMPLES: Final = (
     "  penstock topics configure orders --set retention.ms=86400000\n"
     "  penstock topics configure orders --unset retention.ms --set retention.bytes=1000000000\n"
     "  penstock topics configure orders --partitions 12"
+)
+_TRIM_EXAMPLES: Final = (
+    "\b\n"
+    "Examples:\n"
+    "  penstock topics trim orders --partition 0 --before 1000000\n"
+    "  penstock topics trim clicks --all --yes"
 )
 
 
@@ -218,6 +230,65 @@ def configure(
     _emit_configs(touched)
 
 
+@app.command("trim", epilog=_TRIM_EXAMPLES)
+def trim(
+    name: Name,
+    *,
+    before: Annotated[
+        int | None,
+        typer.Option("--before", min=0, metavar="OFFSET", help="Delete records below this offset."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Delete every record that is there now.")
+    ] = False,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--partition",
+            "-p",
+            min=0,
+            metavar="N",
+            help="Only this one; repeatable.  [default: all]",
+        ),
+    ] = None,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    output_format: Output = Format.TABLE,
+    json: Json = False,
+) -> None:
+    """Delete the oldest records of a topic, or all of them; the topic stays.
+
+    Asks first; where there is no terminal to ask on, it needs --yes. Disk space comes back as
+    soon as whole segment files hold nothing else, which with --all they do at once.
+    """
+    from penstock.client import topics  # noqa: PLC0415 -- keeps --help fast
+
+    operation = f"cannot trim {name}"
+    if everything == (before is not None):
+        cause = "it is not clear what to delete"
+        raise UsageError(operation, cause, "use --before OFFSET or --all, one of the two")
+    if not yes:
+        check_can_ask(operation, "it cannot be undone")
+    plan = topics.plan_trim(bootstrap, name, partitions=partition or (), before=before)
+    if not yes:
+        count = output.format_count(sum(one.offsets for one in plan), "record")
+        typer.confirm(f"delete {count} of {name}?", abort=True, err=True)
+    starts = topics.trim_topic(bootstrap, name, plan)
+    if wants_json(output_format, json):
+        output.emit_json([_trim_json(one, starts[one.partition]) for one in plan])
+        return
+    output.emit_table(
+        {"PARTITION": ">", "DELETED": "<", "EARLIEST": ">", "LATEST": ">"},
+        [(one.partition, _deleted(one), starts[one.partition], one.latest) for one in plan],
+    )
+
+
+def _deleted(trimmed: Trim) -> str | None:
+    if not trimmed.offsets:
+        return None
+    return f"{trimmed.earliest} to {trimmed.before - 1}"
+
+
 def _check_changes(
     name: str, values: dict[str, str], names: list[str], partitions: int | None
 ) -> None:
@@ -290,6 +361,15 @@ def _description_json(topic: TopicDescription, *, every_config: bool) -> dict[st
     return _summary_json(topic.summary) | {
         "partitions": partitions,
         "configs": [_config_json(config) for config in configs],
+    }
+
+
+def _trim_json(trimmed: Trim, start: int) -> dict[str, Any]:
+    return {
+        "partition": trimmed.partition,
+        "earliest_before": trimmed.earliest,
+        "earliest": start,
+        "latest": trimmed.latest,
     }
 
 

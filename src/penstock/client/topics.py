@@ -1,4 +1,4 @@
-"""Topics of a cluster: list, describe, create, delete, configure, grow."""
+"""Topics of a cluster: list, describe, create, delete, configure, grow, trim."""
 
 from __future__ import annotations
 
@@ -72,6 +72,23 @@ class TopicDescription:
     partitions: list[PartitionState]
     configs: list[ConfigValue]
     """Those set on the topic first, then by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """What is to be deleted of a partition: everything before an offset."""
+
+    partition: int
+    earliest: int
+    """First offset that is retained now."""
+    before: int
+    """First offset that stays; never below `earliest` nor above `latest`."""
+    latest: int
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets go: that many records, or fewer if there are gaps between them."""
+        return self.before - self.earliest
 
 
 def list_topics(bootstrap: str) -> list[TopicSummary]:
@@ -253,6 +270,65 @@ def add_partitions(bootstrap: str, name: str, total: int) -> TopicDescription:
             time.sleep(0.1)
         client.wait_for_topics([name])
         return _describe(client, name, operation)
+
+
+def plan_trim(
+    bootstrap: str, name: str, *, partitions: Collection[int] = (), before: int | None
+) -> list[Trim]:
+    """What `trim_topic` would delete; an offset beyond an end stands for that end.
+
+    Args:
+        bootstrap: Addresses of the cluster.
+        name: The topic.
+        partitions: Which of them; all if empty.
+        before: First offset to keep; None to keep no record that is there now.
+
+    Raises:
+        NotFoundError: there is no such topic or partition.
+        OfflineError: one of the partitions is out of service.
+        PenstockError: the cluster could not be asked.
+    """
+    operation = f"cannot trim {name}"
+    with admin(bootstrap, operation) as client:
+        (topic,) = _existing(client, [name], operation)
+        found = _partitions(client, topic)
+    if missing := sorted(set(partitions) - {one.index for one in found}):
+        cause = f"it has no partition {missing[0]}"
+        raise NotFoundError(operation, cause, f"use one from 0 to {len(found) - 1}")
+    plan = []
+    for one in found:
+        if partitions and one.index not in partitions:
+            continue
+        if one.earliest is None or one.latest is None:
+            cause = f"partition {one.index} is out of service"
+            raise OfflineError(operation, cause, "name the others with --partition")
+        wanted = one.latest if before is None else min(before, one.latest)
+        plan.append(Trim(one.index, one.earliest, max(wanted, one.earliest), one.latest))
+    return plan
+
+
+def trim_topic(bootstrap: str, name: str, plan: Iterable[Trim]) -> dict[int, int]:
+    """Delete the oldest records of partitions; the first offset that each of them then retains.
+
+    Raises:
+        UsageError: the topic is compacted.
+        PenstockError: the cluster refused, perhaps for some of the partitions only, or could not be
+            asked.
+    """
+    operation = f"cannot trim {name}"
+    key = library().TopicPartition
+    starts: dict[int, int] = {}
+    with admin(bootstrap, operation) as client:
+        try:
+            for one in plan:
+                # One at a time: of several errors the client library has only a text for us.
+                (found,) = client.delete_records({key(name, one.partition): one.before}).values()
+                starts[one.partition] = int(found["low_watermark"])
+        except library("kafka.errors").PolicyViolationError as error:
+            cause = "its cleanup.policy is compact: records go when a newer one has their key"
+            remedy = "write a tombstone for each key, or add delete to the policy"
+            raise UsageError(operation, cause, remedy) from error
+    return starts
 
 
 def did_you_mean(given: Iterable[str], known: Iterable[str]) -> str:

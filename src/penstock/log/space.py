@@ -65,6 +65,7 @@ class DiskSpace:
         self._clock = clock
         self._free_bytes_min = free_bytes_min
         self._reserve_bytes = reserve_bytes
+        self._open_again_bytes = free_bytes_min + reserve_bytes
         self._reserve = folder / "reserve"
         self._looked_at = float("-inf")
         self._since_look = DISK_CHECK_BYTES
@@ -107,12 +108,13 @@ class DiskSpace:
         return DiskFullError(
             "append",
             f"less than {self._free_bytes_min // 2**20} MiB, or no inode, are free in {self._folder}",
-            "free space or shorten retention; writes go on by themselves when there is room",
+            "make room with `penstock topics trim` or a shorter retention.ms; "
+            f"writes go on by themselves when {self._open_again_bytes // 2**20} MiB are free",
         )
 
     def _look(self) -> None:
         free = self._files.free_bytes(self._folder)
-        if self.full and free >= self._free_bytes_min + self._reserve_bytes:
+        if self.full and free >= self._open_again_bytes:
             self._become_open()
         elif not self.full and free < self._free_bytes_min:
             self._become_full()
