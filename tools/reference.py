@@ -46,7 +46,8 @@ penstock topics describe orders
 ```
 
 or with any Kafka client or tool (CreateTopics, AlterConfigs, IncrementalAlterConfigs). A name that is
-not on this page, or a value its setting cannot have, is refused with INVALID_CONFIG.
+not on this page, or a value its setting cannot have, is refused with INVALID_CONFIG. Blanks around a
+value, and around the items of a list, do not count; numbers are plain digits (`1_000` is refused).
 """
 _OWN: Final = """
 `penstock.durability` is Penstock's own: see [durability](../guide/durability.md). `memory` can only be

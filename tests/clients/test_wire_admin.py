@@ -87,6 +87,8 @@ class TestCreateTopics:
             ({"configs": {"compression.type": "rar"}}, Code.INVALID_CONFIG),
             ({"configs": {"message.timestamp.type": "Never"}}, Code.INVALID_CONFIG),
             ({"configs": {"preallocate": "maybe"}}, Code.INVALID_CONFIG),
+            ({"configs": {"retention.ms": "1_000"}}, Code.INVALID_CONFIG),
+            ({"configs": {"cleanup.policy": "compact,,delete"}}, Code.INVALID_CONFIG),
         ],
         ids=str,
     )
@@ -264,6 +266,11 @@ class TestConfigs:
         )
         policy = found["cleanup.policy"]
         assert (policy.config_source, policy.config_type) == (DEFAULT_SOURCE, LIST_TYPE)
+
+    def test_blanks_in_values_do_not_count(self, wire: Wire, make_topic: MakeTopic) -> None:
+        given = {"cleanup.policy": "compact, delete", "retention.ms": " 07 ", "preallocate": "True"}
+        found = self.values(wire, make_topic(configs=given), *given)
+        assert found == ["compact,delete", "7", "true"]
 
     def test_some_of_a_topic(self, wire: Wire, topic: str) -> None:
         found = self.describe(wire, topic, keys=["retention.ms", "no.such.setting"])

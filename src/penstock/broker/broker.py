@@ -219,7 +219,7 @@ class Broker:
         """Make a topic; durable after the next commit round."""
         parsed = self.plan_topic(name, partitions, config)
         self._store.space.check()
-        entry = TopicEntry(name, uuid4(), partitions, dict(config))
+        entry = TopicEntry(name, uuid4(), partitions, parsed.overrides)
         made = self._store.create_partitions(entry, range(partitions), parsed.log, self._new_table)
         topic = Topic(entry, parsed, list(made))
         self._add(topic)
@@ -279,7 +279,7 @@ class Broker:
     def configure(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace a topic's settings; durable after the next commit round."""
         config = self.check_config(topic, overrides)
-        entry = replace(topic.entry, config=dict(overrides), revision=topic.entry.revision + 1)
+        entry = replace(topic.entry, config=config.overrides, revision=topic.entry.revision + 1)
         self._store.put(entry)
         topic.entry = entry
         topic.config = config
@@ -363,7 +363,7 @@ def _known_settings(entry: TopicEntry) -> TopicConfig:
     known: dict[str, str] = {}
     for name, value in entry.config.items():
         try:
-            topic_config.check(name, value)
+            topic_config.accept(name, value)
         except InvalidConfigError as error:
             _log.error("topic %s: %s", entry.name, error)
         else:

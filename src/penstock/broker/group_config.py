@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.broker.errors import InvalidConfigError
 from penstock.broker.queues.queue import Rules
-from penstock.broker.topic_config import Kind, Setting, choice, integer
+from penstock.broker.topic_config import Kind, Setting, boolean, choice, integer
 from penstock.limits import (
     CONSUMER_HEARTBEAT_SECONDS,
     CONSUMER_SESSION_SECONDS,
@@ -32,7 +32,8 @@ _STRING = 2
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
     r"P(?=[\dT])(?:(?P<days>\d+)D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.ASCII,
 )
 _UNITS_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 
@@ -91,7 +92,7 @@ GROUP_SETTINGS: Final[dict[str, Setting]] = {
         SHARE_LOCK_SECONDS, 1000, 3_600_000, "How long a member may keep a record."
     ),
     "share.renew.acknowledge.enable": Setting(
-        "true", Kind(1, choice("true", "false").check), "Whether a member may ask for more time."
+        "true", boolean(), "Whether a member may ask for more time."
     ),
     "share.session.timeout.ms": _seconds(
         CONSUMER_SESSION_SECONDS, 6000, 60_000, "After this a silent member of one is out."
@@ -135,22 +136,24 @@ def parse(overrides: Mapping[str, str]) -> GroupConfig:
     Raises:
         InvalidConfigError: an unknown name, or a value its setting cannot have.
     """
+    plain: dict[str, str] = {}
     for name, override in overrides.items():
         setting = GROUP_SETTINGS.get(name)
         if setting is None:
             raise InvalidConfigError(f"set {name[:60]}", f"there is no group setting {name[:60]}")
-        wrong = setting.kind.check(override)
+        plain[name] = setting.kind.plain(override)
+        wrong = setting.kind.check(plain[name])
         if wrong is not None:
             raise InvalidConfigError(f"set {name}", f"{name}={override}: {wrong}")
 
     def value(name: str) -> str:
-        return overrides.get(name, GROUP_SETTINGS[name].default)
+        return plain.get(name, GROUP_SETTINGS[name].default)
 
     def seconds(name: str) -> float:
         return int(value(name)) / 1000
 
     config = GroupConfig(
-        overrides=dict(overrides),
+        overrides=plain,
         consumer_heartbeat_seconds=(
             seconds("consumer.heartbeat.interval.ms")
             if "consumer.heartbeat.interval.ms" in overrides
@@ -214,7 +217,7 @@ class GroupConfigs:
     def configure(self, group: str, overrides: Mapping[str, str]) -> None:
         """Replace a group's settings."""
         config = self.check(group, overrides)
-        self._store.put_group_config(group, dict(overrides))
+        self._store.put_group_config(group, config.overrides)
         if overrides:
             self._configs[group] = config
         else:

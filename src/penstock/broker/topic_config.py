@@ -6,6 +6,7 @@ that syncs before it acknowledges; docs/reference/topic-settings.md says so for 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -20,23 +21,41 @@ _INT64_MAX = 2**63 - 1
 _DAY_MS = 24 * 3600 * 1000
 
 
+_BOOLEAN, _INT, _LONG, _DOUBLE, _LIST = 1, 3, 5, 6, 7
+# Python takes more than this for a number, such as 1_000, and Kafka does not.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,100}\.?[0-9]{0,100}|\.[0-9]{1,100})([eE][+-]?[0-9]{1,3})?")
+_BLANKS = "".join(map(chr, range(0x21)))
+
+
 class Kind(NamedTuple):
     """A type of value: its number in DescribeConfigs, and what it accepts."""
 
     code: int
     check: Callable[[str], str | None]
-    """What is wrong with a value, or None."""
+    """What is wrong with a value in its plain form, or None."""
+
+    def plain(self, text: str) -> str:
+        """A value as it is kept and shown, without what does not count: Kafka shows it so, too."""
+        text = text.strip(_BLANKS)
+        if self.code == _BOOLEAN:
+            return text.lower()
+        if self.code in (_INT, _LONG) and _WHOLE.fullmatch(text):
+            return str(int(text))
+        if self.code == _DOUBLE and _DECIMAL.fullmatch(text):
+            return str(float(text))
+        if self.code == _LIST:
+            return ",".join(dict.fromkeys(item.strip(_BLANKS) for item in text.split(",")))
+        return text
 
 
 def integer(low: int, high: int, code: int) -> Kind:
     """A whole number."""
 
     def check(value: str) -> str | None:
-        try:
-            number = int(value)
-        except ValueError:
+        if not _WHOLE.fullmatch(value):
             return "it is not a whole number"
-        return None if low <= number <= high else f"it must be from {low} to {high}"
+        return None if low <= int(value) <= high else f"it must be from {low} to {high}"
 
     return Kind(code, check)
 
@@ -51,28 +70,27 @@ def choice(*choices: str) -> Kind:
 
 
 def _cleanup_policy(value: str) -> str | None:
-    known = not set(value.split(",")) - {"delete", "compact", ""}
+    known = value == "" or set(value.split(",")) <= {"delete", "compact"}
     return None if known else "it must be delete, compact or both"
 
 
 def _ratio(value: str) -> str | None:
-    try:
-        return None if 0 <= float(value) <= 1 else "it must be from 0 to 1"
-    except ValueError:
+    if not _DECIMAL.fullmatch(value):
         return "it is not a number"
+    return None if 0 <= float(value) <= 1 else "it must be from 0 to 1"
 
 
 def _int32(low: int = 0, high: int = _INT32_MAX) -> Kind:
-    return integer(low, high, 3)
+    return integer(low, high, _INT)
 
 
 def _int64(low: int = 0) -> Kind:
-    return integer(low, _INT64_MAX, 5)
+    return integer(low, _INT64_MAX, _LONG)
 
 
-_BOOLEAN = Kind(1, choice("true", "false").check)
-_LIST = 7
-_DOUBLE = 6
+def boolean() -> Kind:
+    """Yes or no."""
+    return Kind(_BOOLEAN, choice("true", "false").check)
 
 
 class Setting(NamedTuple):
@@ -125,7 +143,7 @@ SETTINGS: Final[dict[str, Setting]] = {
         choice(*(d.value for d in Durability)),
         "When an append counts: on disk, in the system's cache, or in memory.",
     ),
-    "preallocate": Setting("false", _BOOLEAN, "Kept; segments grow as they are written."),
+    "preallocate": Setting("false", boolean(), "Kept; segments grow as they are written."),
     "remote.storage.enable": Setting("false", choice("false"), "Not available."),
     "retention.bytes": Setting("-1", _int64(-1), "Bytes a partition keeps; -1 for no limit."),
     "retention.ms": Setting(str(7 * _DAY_MS), _int64(-1), "Time records are kept; -1 for ever."),
@@ -133,7 +151,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "segment.index.bytes": Setting("10485760", _int32(4), "Kept; indexes grow as needed."),
     "segment.jitter.ms": Setting("0", _int64(), "Kept; segments roll without jitter."),
     "segment.ms": Setting(str(7 * _DAY_MS), _int64(1), "Age at which a new segment starts."),
-    "unclean.leader.election.enable": Setting("false", _BOOLEAN, "Kept; there is one leader."),
+    "unclean.leader.election.enable": Setting("false", boolean(), "Kept; there is one leader."),
 }
 
 
@@ -162,11 +180,10 @@ def parse(overrides: Mapping[str, str]) -> TopicConfig:
     Raises:
         InvalidConfigError: an unknown name, or a value its setting cannot have.
     """
-    for name, override in overrides.items():
-        check(name, override)
+    plain = {name: accept(name, override) for name, override in overrides.items()}
 
     def value(name: str) -> str:
-        return overrides.get(name, SETTINGS[name].default)
+        return plain.get(name, SETTINGS[name].default)
 
     if "compact" in value("cleanup.policy") and value("penstock.durability") == "memory":
         raise InvalidConfigError(
@@ -175,7 +192,7 @@ def parse(overrides: Mapping[str, str]) -> TopicConfig:
             "use penstock.durability=os, or cleanup.policy=delete",
         )
     return TopicConfig(
-        overrides=dict(overrides),
+        overrides=plain,
         log=LogSettings(
             segment_bytes=int(value("segment.bytes")),
             segment_ms=int(value("segment.ms")),
@@ -206,8 +223,8 @@ def _level(value: Callable[[str], str]) -> int | None:
     return None if level == -1 else level
 
 
-def check(name: str, value: str) -> None:
-    """Raise InvalidConfigError unless the setting exists and can have the value."""
+def accept(name: str, value: str) -> str:
+    """The plain form of a value; InvalidConfigError unless the setting exists and can have it."""
     setting = SETTINGS.get(name)
     if setting is None:
         raise InvalidConfigError(
@@ -215,6 +232,8 @@ def check(name: str, value: str) -> None:
             f"there is no topic setting {name}",
             "see `penstock topics describe`",
         )
-    wrong = setting.kind.check(value)
+    plain = setting.kind.plain(value)
+    wrong = setting.kind.check(plain)
     if wrong is not None:
         raise InvalidConfigError(f"set {name}", f"{name}={value}: {wrong}")
+    return plain

@@ -289,7 +289,7 @@ def _increment(known: Configured, resource: Message) -> dict[str, str]:
             overrides[config.name] = _value(known, config)
         elif operation in (_APPEND, _SUBTRACT):
             items = _items(known, overrides, config.name)
-            given = [item.strip() for item in _value(known, config).split(",")]
+            given = [item.strip() for item in _value(known, config).split(",") if item.strip()]
             kept = [item for item in items if item not in given]
             if operation == _APPEND:
                 kept = items + [item for item in given if item not in items]

@@ -162,6 +162,9 @@ class TestIncrementalAlter:
         topic = exchange.topic("a")
         for operation, value, expected in (
             (APPEND, "delete", "delete"),
+            (APPEND, "", "delete"),
+            (APPEND, " compact ,", "delete,compact"),
+            (SUBTRACT, "compact", "delete"),
             (SUBTRACT, "delete", ""),
             (SUBTRACT, "delete", ""),
             (APPEND, "delete", "delete"),
