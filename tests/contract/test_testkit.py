@@ -59,20 +59,10 @@ def test_clients_write_and_read() -> None:
         assert consume(running, "orders", 2) == [b"tea", b"coffee"]
 
 
-def test_it_starts_fast(tmp_path: Path) -> None:
-    """Printed, not asserted: how fast depends on the machine and on what else it does."""
+def test_it_answers_as_soon_as_it_is_there(tmp_path: Path) -> None:
     for name in ("first", "second", "third"):
-        began = time.perf_counter()
-        with broker(tmp_path / name) as running:
-            started = time.perf_counter()
-            with Wire(running.bootstrap) as wire:
-                wire.versions()
-            answered = time.perf_counter()
-        stopped = time.perf_counter()
-        print(
-            f"{name}: up after {(started - began) * 1000:.0f} ms, first answer "
-            f"{(answered - started) * 1000:.1f} ms later, down in {(stopped - answered) * 1000:.0f} ms"
-        )
+        with broker(tmp_path / name) as running, Wire(running.bootstrap) as wire:
+            assert wire.versions()
 
 
 def test_the_same_folder_again_finds_the_data(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from penstock.broker.consumer_member import JOINING, Beat, ConsumerMember, Told
 from penstock.broker.group_errors import GroupError, InvalidHeartbeatError
 from penstock.kafka import shares
 from penstock.kafka.call import Call
-from penstock.kafka.errors import code_of
 from penstock.kafka.groups import GROUP_OPERATIONS
 from penstock.kafka.outcome import failure
 from penstock.limits import CONSUMER_WAITING_HEARTBEAT_SECONDS
@@ -104,14 +103,7 @@ def _describe(call: Call, name: str, *, operations: bool) -> Message:
     try:
         group = broker.groups.consumer_group(name)
     except GroupError as error:
-        return message(
-            error_code=code_of(error),
-            error_message=error.cause,
-            group_id=name,
-            group_state="",
-            assignor_name="",
-            members=[],
-        )
+        return shares.not_described(message, name, error)
     return message(
         group_id=name,
         group_state=group.state.value,

@@ -8,7 +8,6 @@ from penstock.broker.group_errors import GroupError, InvalidHeartbeatError
 from penstock.broker.share_group import ASSIGNOR, ShareMember
 from penstock.kafka import shares
 from penstock.kafka.call import Call
-from penstock.kafka.errors import code_of
 from penstock.kafka.groups import GROUP_OPERATIONS
 from penstock.kafka.outcome import failure
 from penstock.wire.codec import Message
@@ -84,14 +83,7 @@ def _describe(call: Call, name: str, *, operations: bool) -> Message:
     try:
         group = broker.groups.share_group(name)
     except GroupError as error:
-        return message(
-            error_code=code_of(error),
-            error_message=error.cause,
-            group_id=name,
-            group_state="",
-            assignor_name="",
-            members=[],
-        )
+        return shares.not_described(message, name, error)
     return message(
         group_id=name,
         group_state=group.state.value,

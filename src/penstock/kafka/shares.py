@@ -1,4 +1,4 @@
-"""A member's share of the partitions, as it is told to the member and shown to others.
+"""What members of a group have a share of, as it is told to them and shown to others.
 
 The messages of consumer groups and of share groups have the same form and different classes.
 """
@@ -11,6 +11,8 @@ from uuid import UUID
 from penstock.broker.assignors import Share
 from penstock.broker.broker import Broker
 from penstock.broker.errors import UnknownTopicError
+from penstock.broker.group_errors import GroupError
+from penstock.kafka.errors import code_of
 from penstock.wire.codec import Message, MessageClass
 
 
@@ -38,6 +40,18 @@ def described(assignment: MessageClass, broker: Broker, share: Share) -> Message
             assignment.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
         )
     return assignment(topic_partitions=topics)
+
+
+def not_described(group: MessageClass, name: str, error: GroupError) -> Message:
+    """What stands in the place of a group that cannot be described."""
+    return group(
+        error_code=code_of(error),
+        error_message=error.cause,
+        group_id=name,
+        group_state="",
+        assignor_name="",
+        members=[],
+    )
 
 
 def _by_topic(share: Share) -> Iterable[tuple[UUID, list[int]]]:

@@ -54,7 +54,6 @@ CONTROL_FLAG = 0x20
 HORIZON_FLAG = 0x40
 
 _HEADER = Struct(">qiibIhiqqqhii")
-_OFFSET_AND_LENGTH = Struct(">qi")
 _OFFSET = Struct(">q")
 _INT32 = Struct(">i")
 _CHECKSUM = Struct(">I")

@@ -37,7 +37,6 @@ from penstock.spark.values.coded import CodedValues
 from penstock.spark.values.decoded import Decoded, Malformed
 from penstock.spark.values.json import JsonValues
 
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _RAW: Final = (
     ("key", BinaryType()),
