@@ -247,6 +247,10 @@ class TopicReader:
                     raise self._shrunk(key, self._consumer.position(key)) from error
             except errors.CorruptRecordError as error:
                 raise self._damaged(str(error)) from error
+            except errors.UnknownTopicOrPartitionError:
+                # Of a topic that is gone it has only the name for us; this says what is the matter.
+                topic_partitions(self._bootstrap, self._topic, self._operation)
+                raise
             if self._follow:
                 self._adopt_new_partitions()
             else:

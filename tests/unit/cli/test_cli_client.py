@@ -540,3 +540,22 @@ def test_reading_a_partition_that_nobody_leads(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(consume, "out_of_service", lambda *_: offline)
     with pytest.raises(OfflineError):
         reading.open(Start(Origin.START))
+
+
+def test_reading_a_topic_that_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client library may be the first to know, and says nothing but the topic's name."""
+    reading = Reading(monkeypatch, {0: [0, 1]})
+
+    def poll(timeout_ms: int) -> Any:
+        raise errors.UnknownTopicOrPartitionError("orders")
+
+    def gone() -> list[int]:
+        raise NotFoundError("cannot consume orders", "there is no topic orders")
+
+    with reading.open(Start(Origin.START)) as reader:
+        monkeypatch.setattr(reading.consumer, "poll", poll)
+        with pytest.raises(NotFoundError, match="cannot consume orders: orders"):
+            next(reader.batches())
+        monkeypatch.setattr(reading, "existing", gone)
+        with pytest.raises(NotFoundError, match="there is no topic orders"):
+            next(reader.batches())
