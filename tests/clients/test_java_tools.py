@@ -131,10 +131,13 @@ class TestGroups:
         java: Java,
         crew: Crew,
         wire: Wire,
-        topic: str,
+        make_topic: MakeTopic,
         tmp_path: Path,
     ) -> None:
         now = 1_700_000_000_000
+        topic = make_topic(
+            configs={"retention.ms": "-1"}
+        )  # on a slow machine they would be removed
         hours = [Record(b"x", timestamp=now + number * HOUR_MS) for number in range(10)]
         wire.write(topic, hours)
         with crew.consumer(topic) as consumer:
