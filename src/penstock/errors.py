@@ -7,6 +7,7 @@ PenstockError                     carries operation, cause and remedy; its text 
 ├── UnavailableError              a peer that does not answer
 └── StorageError                  the disk, or what is on it
     ├── DamagedLogError           bytes below the durable point are not what was written
+    │   └── UnreadableLogError    nobody can say what they are: the disk or the system refuses them
     ├── OfflineError              this partition was taken out of service; others go on
     ├── DiskFullError             writes are refused until space returns
     └── FormatError               written by a newer Penstock
@@ -53,6 +54,10 @@ class StorageError(PenstockError):
 
 class DamagedLogError(StorageError):
     """Acknowledged bytes are missing or changed; nothing is guessed about them."""
+
+
+class UnreadableLogError(DamagedLogError):
+    """A partition's files cannot be opened or read; they may be whole."""
 
 
 class OfflineError(StorageError):

@@ -197,12 +197,17 @@ class OsFile:
 
     def pread(self, size: int, position: int) -> bytes:
         """Up to size bytes from position."""
-        data = os.pread(self._fd, size, position)
-        while 0 < len(data) < size:
-            more = os.pread(self._fd, size - len(data), position + len(data))
-            if not more:
-                break
-            data += more
+        try:
+            data = os.pread(self._fd, size, position)
+            while 0 < len(data) < size:
+                more = os.pread(self._fd, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            # The system names no file here, and of a bad disk this is what one wants to know.
+            error.filename = str(self.path)
+            raise
         return data
 
     def pread_cached(self, size: int, position: int) -> Buffer | None:
@@ -346,6 +351,11 @@ class FolderLock:
     def release(self) -> None:
         """Let the next process have it."""
         os.close(self._fd)
+
+
+def lacks_descriptor(error: OSError) -> bool:
+    """Whether an error says that too many files are open, here or on the whole machine."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class SyncAllError(OSError):

@@ -119,7 +119,11 @@ class Broker:
         return self._transactions
 
     def open(self) -> None:
-        """Open every topic of the catalog. Damaged partitions are reported and left out."""
+        """Open every topic of the catalog. Damaged partitions are reported and left out.
+
+        Raises:
+            StorageError: the machine lacks what every partition needs.
+        """
         for entry in self._store.catalog.topics.values():
             config = _known_settings(entry)
             partitions: list[Partition | DamagedLogError] = []

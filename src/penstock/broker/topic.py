@@ -67,7 +67,7 @@ class Topic:
 
         Raises:
             UnknownTopicError: there is none of that number.
-            DamagedLogError: it was refused at opening.
+            DamagedLogError: it was refused at opening, damaged or unreadable.
         """
         if not 0 <= number < len(self.partitions):
             raise UnknownTopicError(

@@ -24,8 +24,8 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from penstock.clock import Clock
-from penstock.errors import FormatError, StorageError
-from penstock.files import Files, read_whole, write_atomically
+from penstock.errors import DiskFullError, FormatError, StorageError, UnreadableLogError
+from penstock.files import Files, lacks_descriptor, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
 from penstock.log.change_journal import ChangeJournal
 from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
@@ -39,7 +39,7 @@ from penstock.log.recovery import Recovery
 from penstock.log.repair import finish_repair
 from penstock.log.segment import Segment
 from penstock.log.settings import Durability, LogSettings
-from penstock.log.space import DiskSpace, found_room
+from penstock.log.space import DiskSpace, found_room, means_full
 from penstock.memory_files import MemoryFiles
 
 FORMAT_VERSION = 1
@@ -79,6 +79,7 @@ class LogStore:
         self._clock = clock
         self._background = background
         self._memory = MemoryFiles()
+        self._unreadable: set[Path] = set()
         self._topics = folder / "topics"
         files.make_folder(self._topics)
         self.cluster_id = self._check_format()
@@ -222,10 +223,48 @@ class LogStore:
         """Open or create one partition of a topic that is in the catalog.
 
         Raises:
-            DamagedLogError: see recovery.py; other partitions are not concerned.
+            DamagedLogError: see recovery.py, or its files cannot be read; other partitions are not
+                concerned.
+            StorageError: no partition could be opened now.
         """
-        identity = PartitionId(entry.id, partition)
         folder = self.partition_folder(entry.name, partition)
+        try:
+            return self._open_partition(entry, partition, folder, settings, observer)
+        except OSError as error:
+            raise self._not_opened(folder, error) from error
+
+    def _not_opened(self, folder: Path, error: OSError) -> StorageError:
+        """What to say of a partition that the system does not let us open."""
+        operation = f"open {folder.name}"
+        if means_full(error):
+            return DiskFullError(
+                operation,
+                f"there is no room for what its recovery writes ({error})",
+                "free some space on that disk, and start again",
+            )
+        if lacks_descriptor(error):
+            # It would be the same for all that follow, and none of them is to blame.
+            return StorageError(
+                operation,
+                f"too many files are open ({error})",
+                "raise the limit (ulimit -n; LimitNOFILE in systemd) to three for each partition",
+            )
+        self._unreadable.add(folder)
+        return UnreadableLogError(
+            operation,
+            f"its files cannot be read: {error}",
+            f"make {folder} readable for the server, or restore it, and restart",
+        )
+
+    def _open_partition(
+        self,
+        entry: TopicEntry,
+        partition: int,
+        folder: Path,
+        settings: LogSettings,
+        observer: BatchObserver,
+    ) -> Partition:
+        identity = PartitionId(entry.id, partition)
         if settings.durability is Durability.MEMORY:
             self._memory.make_folder(folder)
             segments = [new_segment(self._memory, folder, 0, settings)]
@@ -312,10 +351,14 @@ class LogStore:
         self.catalog.put(entry)
         if folders is None:
             every = [self.partition_folder(entry.name, n) for n in range(entry.partitions)]
-            folders = [folder for folder in every if self._files.exists(folder)]
+            folders = [folder for folder in every if self._is_described(folder)]
         self.commit.metadata_changed(
             partial(self._describe_beside, folders, entry), self.catalog.sync
         )
+
+    def _is_described(self, folder: Path) -> bool:
+        # What cannot be read is not written to: an error there would be taken for one of all metadata.
+        return folder not in self._unreadable and self._files.exists(folder)
 
     def _describe_beside(self, folders: list[Path], entry: TopicEntry) -> None:
         """Write what the catalog says of a topic beside its partitions. Runs on the commit thread."""
@@ -345,6 +388,7 @@ class LogStore:
         renames: list[tuple[Path, Path]] = []
         for number in range(entry.partitions):
             folder = self.partition_folder(entry.name, number)
+            self._unreadable.discard(folder)
             if self._files.exists(folder):
                 renames.append((folder, folder.with_name(_deleted_name(folder.name, entry.id))))
         # In this order: a folder loses its name only when the catalog's word is durable.
@@ -397,7 +441,9 @@ class LogStore:
         ends = {p.identity: Position(p.end_offset, p.start_offset) for p in whole}
         self.positions.note(ends)
         self.positions.rewrite()
-        if len(whole) == len(kept) and self.commit.metadata_failed is None:
+        # What could not be read has not been checked since a crash that may lie before this start.
+        checked = len(whole) == len(kept) and not self._unreadable
+        if checked and self.commit.metadata_failed is None:
             write_atomically(self._files, self._folder / "clean", b"stopped in order\n")
 
 
