@@ -14,6 +14,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -345,8 +346,10 @@ class FolderLock:
                 f"it is in use by process {holder or 'unknown'}",
                 "stop that process, or choose another folder with --data",
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        # Only for those who are refused, so a disk without room for it does not matter.
+        with suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         """Let the next process have it."""
@@ -410,8 +413,14 @@ def _write_scratch(
 ) -> tuple[Path, File]:
     scratch = path.with_name(path.name + suffix)
     file = files.open(scratch, create=True)
-    file.truncate(0)
-    file.pwrite([data], 0)
+    try:
+        file.truncate(0)
+        file.pwrite([data], 0)
+    except OSError:
+        # On a full disk it would keep what little room there is.
+        with suppress(OSError):
+            files.remove(scratch)
+        raise
     return scratch, file
 
 

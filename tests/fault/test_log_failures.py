@@ -11,6 +11,7 @@ from tests.fault.histories import Life
 from tests.fault.machine import FREE_BYTES_MIN, RESERVE_BYTES, Machine, tolerated
 
 from penstock.errors import DiskFullError, OfflineError
+from penstock.log.space import means_full
 from penstock.testing.faulty import FaultyFiles
 from penstock.testing.power_failure import Keep
 
@@ -189,6 +190,22 @@ class TestDiskFull:
                 machine.produce("a", number % 2, 1, size=400)
                 machine.settle()
         machine.look()
+
+    @pytest.mark.parametrize("policy", Keep)
+    def test_a_restart_without_any_room(self, policy: Keep) -> None:
+        """Only what a power failure has torn needs room, to be put aside."""
+        life, machine = self.full()
+        machine.settle()
+        life.files.capacity = sum(len(life.files.read(path)) for path in life.files.paths())
+        after = life.after_crash(policy, 1)
+        try:
+            after.start().check()
+        except (OSError, DiskFullError) as error:
+            assert isinstance(error, DiskFullError) or means_full(error)
+            assert policy is not Keep.EVERYTHING
+        after.files.capacity = None
+        after.start().check()
+        after.go_on()
 
     @pytest.mark.parametrize("policy", Keep)
     def test_a_disk_that_fills_up_without_warning(self, policy: Keep) -> None:

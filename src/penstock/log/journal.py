@@ -28,6 +28,7 @@ from penstock.files import (
     write_atomically,
 )
 from penstock.limits import KIB
+from penstock.log.space import means_full
 
 _MAGIC = b"PENJRNL1"
 _FRAME = Struct(">II")
@@ -72,18 +73,44 @@ class Journal:
         The caller has put aside `torn`. Entries that a killed process wrote may be in a cache only,
         and after a failed sync no later sync of the same file would bring them to the disk.
         """
-        self.rewrite(self.entries)
+        try:
+            self.rewrite(self.entries)
+        except OSError as error:
+            if not means_full(error):
+                raise
+            self._renew_in_place()
+
+    def _renew_in_place(self) -> None:
+        """The same on a disk that has no room for a second file: bytes that are there need none.
+
+        They are the same as before, so a power failure meanwhile takes nothing that was certain.
+        """
+        self._file.pwrite([_encoded(self.entries)], 0)
+        if self.torn:
+            self._file.truncate(self._end)
+        self._file.sync()
 
     def append(self, payload: bytes) -> None:
         """Write an entry; it survives a power failure after the next sync."""
         assert payload
         frame = _frame(payload)
-        self._file.pwrite([frame], self._end)
+        try:
+            self._file.pwrite([frame], self._end)
+        except OSError:
+            self._undo_write()
+            raise
         self._end += len(frame)
         if self._length < self._end:
             self._length = self._end
             if len(frame) <= len(_AHEAD):
                 self._make_room()
+
+    def _undo_write(self) -> None:
+        # Half an entry would be put aside by the next start, for which a full disk has no room. If it
+        # stays all the same, the next entry takes its place.
+        with suppress(OSError):
+            self._file.truncate(self._end)
+            self._length = self._end
 
     def _make_room(self) -> None:
         # Not in one write with the entry: a disk that has room for one of them only must not end with an
@@ -113,11 +140,15 @@ class Journal:
 
         Either this fails and nothing has changed, or entries go to the new file from now on.
         """
-        data = _MAGIC + b"".join(map(_frame, payloads))
+        data = _encoded(payloads)
         file = replace_file(self._files, self._path, data)
         self._is_renamed = True
         self._file = file
         self._end = self._length = len(data)
+
+
+def _encoded(payloads: Iterable[bytes]) -> bytes:
+    return _MAGIC + b"".join(map(_frame, payloads))
 
 
 def _frame(payload: bytes) -> bytes:

@@ -236,19 +236,9 @@ class LogStore:
     def _not_opened(self, folder: Path, error: OSError) -> StorageError:
         """What to say of a partition that the system does not let us open."""
         operation = f"open {folder.name}"
-        if means_full(error):
-            return DiskFullError(
-                operation,
-                f"there is no room for what its recovery writes ({error})",
-                "free some space on that disk, and start again",
-            )
-        if lacks_descriptor(error):
+        if means_full(error) or lacks_descriptor(error):
             # It would be the same for all that follow, and none of them is to blame.
-            return StorageError(
-                operation,
-                f"too many files are open ({error})",
-                "raise the limit (ulimit -n; LimitNOFILE in systemd) to three for each partition",
-            )
+            return not_started(operation, error)
         self._unreadable.add(folder)
         return UnreadableLogError(
             operation,
@@ -453,6 +443,23 @@ def foreign_names(names: Iterable[str]) -> list[str]:
     if found & {_FORMAT_FILE, _CATALOG}:
         return []
     return sorted(name for name in found - _OTHER_NAMES if not name.startswith("."))
+
+
+def not_started(operation: str, error: OSError) -> StorageError:
+    """What to say of a start that fails for something that is no single partition's."""
+    if means_full(error):
+        return DiskFullError(
+            operation,
+            f"there is no room for what a start has to write ({error})",
+            "free some space on that disk, and start again",
+        )
+    if lacks_descriptor(error):
+        return StorageError(
+            operation,
+            f"too many files are open ({error})",
+            "raise the limit (ulimit -n; LimitNOFILE in systemd) to three for each partition",
+        )
+    return StorageError(operation, str(error), "check that disk and the rights on the folder")
 
 
 def _deleted_name(folder: str, topic_id: UUID) -> str:

@@ -32,7 +32,7 @@ from penstock.limits import (
     RECEIVE_BUFFER_LOOK_SECONDS,
     SWITCH_SECONDS,
 )
-from penstock.log.store import LogStore, foreign_names
+from penstock.log.store import LogStore, foreign_names, not_started
 from penstock.server.cleaner import CleanerProcess
 from penstock.server.connection import Connection, Connections
 from penstock.server.http_listener import HttpListener
@@ -101,6 +101,12 @@ class Server:
         self._every(loop, OFFSETS_SYNC_SECONDS, self.broker.groups.sync_offsets)
 
     def _open_log(self, loop: asyncio.AbstractEventLoop, data: Path) -> None:
+        try:
+            self._open_folder(loop, data)
+        except OSError as error:
+            raise not_started(f"open data folder {data}", error) from error
+
+    def _open_folder(self, loop: asyncio.AbstractEventLoop, data: Path) -> None:
         store = LogStore(
             self._files,
             data,

@@ -246,6 +246,38 @@ def test_a_start_after_a_kill_uses_the_reserve() -> None:
     assert values(log.broker.topic("t").partition(0)) == [b"x"]
 
 
+def test_a_start_after_a_kill_needs_no_room() -> None:
+    """The reserve has been given up before, and something else has taken that as well."""
+    log = Log(FaultyFiles())
+    topic = log.topic()
+    log.append(topic, b"x")
+    log.commit()
+    log.files.remove(DATA / "reserve")
+    fill(log)
+    kill(log)
+    topic = log.broker.topic("t")
+    assert values(topic.partition(0)) == [b"x"]
+    with pytest.raises(DiskFullError):
+        log.append(topic, b"y")
+    log.broker.delete_topic(topic)
+    end_rounds(log)
+    assert log.broker.commit.metadata_failed is None
+    kill(log)
+    assert not log.broker.topics()
+
+
+def test_what_a_full_disk_refused_does_not_keep_the_next_start_from_its_work() -> None:
+    log = Log(FaultyFiles())
+    log.append(log.topic(), b"x")
+    log.commit()
+    log.files.remove(DATA / "reserve")
+    fill(log)
+    with pytest.raises(OSError, match="No space"):
+        log.store.put_quota("c" * 20_000, {"producer_byte_rate": 1.0})
+    kill(log)
+    assert values(log.broker.topic("t").partition(0)) == [b"x"]
+
+
 def test_one_partition_that_cannot_be_rolled_keeps_no_other_from_being_shortened() -> None:
     log = Log(FaultyFiles())
     stuck = log.topic("a-stuck", {"retention.ms": str(DAY_MS)})
