@@ -7,6 +7,7 @@ the connections, then write checkpoints and the mark of an orderly stop.
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import resource
@@ -19,8 +20,8 @@ from random import SystemRandom
 from penstock.broker.broker import Broker
 from penstock.clock import Clock, SystemClock
 from penstock.config import Address, ServeSettings
-from penstock.errors import UsageError
-from penstock.files import Files, FolderLock, OsFiles
+from penstock.errors import PenstockError, UsageError
+from penstock.files import Files, FolderLock, OsFiles, lacks_descriptor
 from penstock.kafka.call import Context
 from penstock.kafka.consumer_dialect import ConsumerDialect
 from penstock.kafka.dispatcher import Dispatcher
@@ -32,6 +33,7 @@ from penstock.limits import (
     RECEIVE_BUFFER_LOOK_SECONDS,
     SWITCH_SECONDS,
 )
+from penstock.log.space import means_full
 from penstock.log.store import LogStore, foreign_names, not_started
 from penstock.server.cleaner import CleanerProcess
 from penstock.server.connection import Connection, Connections
@@ -278,16 +280,29 @@ def _lock(data: Path) -> FolderLock:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         foreign = foreign_names(path.name for path in data.iterdir())
     except OSError as error:
-        cause = (
-            "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
-        )
-        raise UsageError(operation, cause, "choose another folder with --data") from error
+        raise _not_ours(operation, error) from error
     if foreign:
         shown = ", ".join(foreign[:_NAMES_SHOWN]) + (", ..." if foreign[_NAMES_SHOWN:] else "")
         cause = f"it holds what is not Penstock's ({shown}) and no format.json"
         remedy = "choose a new or empty folder with --data, or move that out of it"
         raise UsageError(operation, cause, remedy)
-    return FolderLock(data / "lock")
+    try:
+        return FolderLock(data / "lock")
+    except OSError as error:
+        raise _not_ours(operation, error) from error
+
+
+def _not_ours(operation: str, error: OSError) -> PenstockError:
+    """What to say of a folder that the system does not let us have."""
+    if means_full(error) or lacks_descriptor(error):
+        return not_started(operation, error)
+    cause = "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
+    remedy = "choose another folder with --data"
+    if isinstance(error, PermissionError):
+        remedy = f"start the server as the user whose folder it is, or {remedy}"
+    elif error.errno == errno.EROFS:
+        remedy = f"mount that file system for writing, or {remedy}"
+    return UsageError(operation, cause, remedy)
 
 
 def _say(line: str) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.config import Address, ServeSettings
-from penstock.errors import DiskFullError, StorageError
+from penstock.errors import DiskFullError, StorageError, UsageError
 from penstock.files import Files
 from penstock.server.app import Server
 from penstock.testing.faulty import FaultyFiles
@@ -42,3 +45,29 @@ def test_files_that_cannot_be_opened(tmp_path: Path, code: int, told: str) -> No
     with pytest.raises(StorageError, match=told):
         start_and_stop(tmp_path, files)
     start_and_stop(tmp_path, files)
+
+
+@pytest.fixture
+def folder_of_another() -> Iterator[Path]:
+    """One that this process may look into and not write to, whoever it runs as."""
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        ours = os.geteuid()
+        if ours == 0:
+            os.seteuid(nobody)
+        yield folder
+        os.seteuid(ours)
+        folder.chmod(0o755)
+
+
+def test_a_folder_of_another_user(folder_of_another: Path) -> None:
+    with pytest.raises(UsageError, match="Permission denied; start the server as the user"):
+        start_and_stop(folder_of_another)
+
+
+def test_a_folder_in_the_place_of_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(UsageError, match="choose another folder"):
+        start_and_stop(tmp_path)
