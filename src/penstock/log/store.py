@@ -18,6 +18,7 @@ import base64
 import json
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -301,23 +302,40 @@ class LogStore:
     ) -> list[Partition]:
         """Make new partitions; they and the catalog's entry are durable after the next round."""
         self._check_metadata()
-        memory = settings.durability is Durability.MEMORY
-        files = self._memory if memory else self._files
-        folders: list[Path] = []
         partitions: list[Partition] = []
-        for number in numbers:
-            folder = self.partition_folder(entry.name, number)
-            folders.append(folder)
-            self._files.make_folder(folder)
-            if memory:
-                self._memory.make_folder(folder)
-            segments = [new_segment(files, folder, 0, settings)]
-            identity = PartitionId(entry.id, number)
-            partitions.append(
-                self._partition(files, entry, identity, settings, observers(), segments, 0)
-            )
-        self.put(entry, folders)
+        made: list[Path] = []
+        try:
+            for number in numbers:
+                folder = self.partition_folder(entry.name, number)
+                if not self._files.exists(folder):
+                    made.append(folder)  # what was there before is not ours to remove
+                partitions.append(self._make_partition(entry, number, settings, observers()))
+            self.put(entry, [partition.folder for partition in partitions])
+        except (OSError, StorageError):
+            partitions.clear()  # their files close, which the removal may need
+            self._undo_creation(made)
+            raise
         return partitions
+
+    def _make_partition(
+        self, entry: TopicEntry, number: int, settings: LogSettings, observer: BatchObserver
+    ) -> Partition:
+        folder = self.partition_folder(entry.name, number)
+        self._files.make_folder(folder)
+        files: Files = self._files
+        if settings.durability is Durability.MEMORY:
+            files = self._memory
+            files.make_folder(folder)
+        segments = [new_segment(files, folder, 0, settings)]
+        identity = PartitionId(entry.id, number)
+        return self._partition(files, entry, identity, settings, observer, segments, 0)
+
+    def _undo_creation(self, folders: list[Path]) -> None:
+        for files in (self._memory, self._files):
+            for folder in folders:
+                # What stays belongs to no topic, and the next start puts it aside.
+                with suppress(OSError):
+                    remove_tree(files, folder)
 
     def put_quota(self, client_id: str | None, rates: dict[str, float]) -> None:
         """Record the quota of a client id, or of all others; durable after the next round."""

@@ -496,3 +496,43 @@ def test_a_catalog_whose_new_name_may_not_last_takes_no_more_changes(small_catal
     log.commit()
     with pytest.raises(StorageError, match="may not last"):
         log.broker.delete_topic(topic)
+
+
+# -- topics that cannot be made
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "durability"),
+    [
+        ("open", errno.EMFILE, "fsync"),
+        ("make_folder", errno.ENOSPC, "fsync"),
+        ("make_folder", errno.ENOSPC, "memory"),
+        ("pwrite", errno.ENOSPC, "fsync"),  # of the catalog
+    ],
+)
+def test_nothing_stays_of_a_topic_that_could_not_be_made(
+    kind: str, code: int, durability: str
+) -> None:
+    log = Log(FaultyFiles())
+    log.topic("other")
+    config = {"penstock.durability": durability}
+    disk(log).fail(kind, code, at=1 if kind == "pwrite" else 3, sticky=True)
+    with pytest.raises(OSError, match=r"open files|No space"):
+        log.broker.create_topic("many", 5, config)
+    assert list(log.files.list(DATA / "topics")) == ["other-0"]
+    disk(log).heal()
+    log.append(log.broker.create_topic("many", 5, config), b"x")
+    log.commit()
+    kill(log)
+    assert not log.files.exists(DATA / "quarantine")
+    assert len(log.broker.topic("many").whole_partitions()) == 5
+
+
+def test_what_somebody_else_put_there_is_not_undone() -> None:
+    log = Log(FaultyFiles())
+    theirs = DATA / "topics" / "many-1" / "00000000000000000000.log"
+    disk(log).write(theirs, b"theirs")
+    with pytest.raises(StorageError, match="holds data already"):
+        log.broker.create_topic("many", 3, {})
+    assert list(log.files.list(DATA / "topics")) == ["many-1"]
+    assert disk(log).read(theirs) == b"theirs"
