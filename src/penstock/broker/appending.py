@@ -18,6 +18,7 @@ from penstock.broker.producers import ProducerTable
 from penstock.broker.topic import Topic
 from penstock.clock import Clock
 from penstock.errors import StorageError
+from penstock.files import lacks_descriptor
 from penstock.log.commit import GroupCommit
 from penstock.log.partition import Partition
 from penstock.log.space import DiskSpace, means_full
@@ -83,7 +84,7 @@ class Appender:
         Raises:
             TransactionError: the batch belongs to no transaction that is open.
             InvalidBatchError, InvalidAppendError: the batch is not acceptable.
-            StorageError: the disk is full or the partition is out of service.
+            StorageError: the disk is full, no file can be opened, or the partition is out of service.
         """
         header = checked(data)
         _check_batch(topic, header, len(data))
@@ -171,6 +172,13 @@ class Appender:
         if means_full(error):
             self._space.found_full()
             return self._space.error()
+        if lacks_descriptor(error):
+            # Files are opened before they are written to: the log is as it was.
+            return StorageError(
+                f"append to {partition}",
+                f"too many files are open ({error.strerror})",
+                "raise the server's limit (ulimit -n; LimitNOFILE in systemd)",
+            )
         partition.fail(f"write failed: {error}")
         return StorageError(f"append to {partition}", str(error), "check the disk, then restart")
 

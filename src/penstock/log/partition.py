@@ -21,7 +21,13 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.errors import OfflineError
-from penstock.files import File, Files, write_all_atomically, write_atomically
+from penstock.files import (
+    File,
+    Files,
+    lacks_descriptor,
+    write_all_atomically,
+    write_atomically,
+)
 from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES
 from penstock.log import checkpoint as checkpoints
 from penstock.log.positions import PartitionId
@@ -242,6 +248,8 @@ class Partition:
         try:
             self.active.file.truncate(self.active.size)
         except OSError as error:
+            if lacks_descriptor(error):
+                return  # the file was not even open, and nothing has been written
             self.fail(f"a failed write could not be undone: {error}")
 
     def _must_roll(self, active: Segment, header: BatchHeader) -> bool:
@@ -437,6 +445,11 @@ class Partition:
         self._base_offsets[at : at + len(old)] = [new.base_offset]
         self._recent_points = [p for p in self._recent_points if p.segment not in old]
 
+    def let_go_of_files(self) -> None:
+        """Close what is open; nobody writes here any more."""
+        for segment in self.segments:
+            segment.let_go_of_files()
+
     def let_go_of_sealed_files(self) -> None:
         """Close the files of segments that nobody writes; their readers open them again."""
         for segment in self.segments:
@@ -475,11 +488,15 @@ def write_checkpoint(files: Files, pending: PendingCheckpoint) -> None:
 
 
 def write_checkpoints(files: Files, folder: Path, pending: list[PendingCheckpoint]) -> None:
-    """The same for many segments below a folder, with two syncs in all instead of four for each."""
+    """The same for many segments below a folder, with two syncs in all instead of four for each.
+
+    Their files are closed: there may be more segments than this process may have files open.
+    """
     contents: dict[Path, bytes] = {}
     for one in pending:
         one.segment.offsets.write(one.offsets)
         one.segment.times.write(one.times)
+        one.segment.let_go_of_files()
         path = checkpoints.checkpoint_path(one.segment.folder, one.segment.base_offset)
         contents[path] = one.content
     write_all_atomically(files, folder, contents)

@@ -231,6 +231,9 @@ class Recovery:
         """Start from a checkpoint, if the index files are those it speaks of."""
         offsets = segment.offsets.load()[: checkpoint.index_bytes]
         times = segment.times.load()[: checkpoint.time_index_bytes]
+        # Two for every partition that a start would keep open, and only a checkpoint needs again.
+        segment.offsets.let_go_of_file()
+        segment.times.let_go_of_file()
         if (len(offsets), crc32c(offsets)) != (checkpoint.index_bytes, checkpoint.index_checksum):
             return False
         if (len(times), crc32c(times)) != (

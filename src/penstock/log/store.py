@@ -441,6 +441,8 @@ class LogStore:
         """Write every checkpoint and the mark of an orderly stop. No round may be running."""
         assert self.commit.idle
         kept = [p for p in partitions if p.settings.durability is not Durability.MEMORY]
+        for partition in kept:
+            partition.let_go_of_files()  # they may have all descriptors, and closing takes a few
         self._files.sync_all(self._folder)
         whole = [partition for partition in kept if partition.offline is None]
         write_checkpoints(

@@ -20,7 +20,7 @@ from random import SystemRandom
 from penstock.broker.broker import Broker
 from penstock.clock import Clock, SystemClock
 from penstock.config import Address, ServeSettings
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import PenstockError, StorageError, UsageError
 from penstock.files import Files, FolderLock, OsFiles, lacks_descriptor
 from penstock.kafka.call import Context
 from penstock.kafka.consumer_dialect import ConsumerDialect
@@ -174,7 +174,11 @@ class Server:
         self._timers.append(loop.call_later(seconds, tick))
 
     async def stop(self) -> None:
-        """See the module."""
+        """See the module.
+
+        Raises:
+            StorageError: checkpoints or the mark could not be written; all is stopped nevertheless.
+        """
         connections = self._connections
         connections.stopping = True
         self._listener.close()
@@ -203,8 +207,13 @@ class Server:
         await self._listener.wait_closed()
         self._sync_thread.stop()
         self._cold_threads.stop()
-        self.broker.close()
-        self._lock.release()
+        try:
+            self.broker.close()
+        except OSError as error:
+            remedy = "nothing that was acknowledged is lost; the next start looks as after a crash"
+            raise StorageError("stop in order", str(error), remedy) from error
+        finally:
+            self._lock.release()
 
     async def _last_round(self) -> None:
         """Wait for a commit round that starts now: everything appended is answered then."""
@@ -269,7 +278,7 @@ def raise_descriptor_limit() -> None:
 
 
 def _connections_affordable() -> int:
-    """Half of the descriptors, two for each: a segment that finds none takes its partition offline."""
+    """Half of the descriptors, two for each: a segment that finds none takes no data."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS_MAX if descriptors == resource.RLIM_INFINITY else descriptors // 4
 

@@ -19,6 +19,7 @@ from penstock.files import OsFiles
 from penstock.limits import DISK_FREE_BYTES_MIN, TOPIC_NAME_CHARS_MAX
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.reading import newest_by_time
+from penstock.memory_files import failure
 from penstock.testing.faulty import FaultyFile, FaultyFiles
 from penstock.testing.power_failure import Keep
 
@@ -398,13 +399,16 @@ def test_what_lies_above_the_start_after_a_power_failure_is_seen() -> None:
 
 
 class CountingFiles(FaultyFiles):
-    """Knows which of its files somebody has open."""
+    """Knows which of its files somebody has open, and may have enough of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.in_use: WeakSet[FaultyFile] = WeakSet()
+        self.in_use_max: int | None = None
 
     def open(self, path: Path, *, create: bool = False) -> FaultyFile:
+        if self.in_use_max is not None and len(self.in_use) >= self.in_use_max:
+            raise failure(errno.EMFILE, path)
         file = super().open(path, create=create)
         self.in_use.add(file)
         return file
@@ -426,6 +430,53 @@ def test_files_of_sealed_segments_do_not_stay_open() -> None:
     log.broker.keep_retention()
     assert len(files.in_use) <= before + 3
     assert len(values(partition)) == 50
+
+
+def test_a_stop_and_a_start_need_no_more_descriptors_than_there_were() -> None:
+    files = CountingFiles()
+    log = Log(files)
+    topic = log.broker.create_topic("t", 20, {})
+    log.append(topic, b"x")
+    log.commit()
+    files.in_use_max = len(files.in_use)
+    log.broker.close()
+    assert log.files.exists(DATA / "clean")
+    log.open()
+    assert values(log.broker.topic("t").partition(0)) == [b"x"]
+
+
+def test_a_segment_that_finds_no_descriptor_refuses_what_should_go_there() -> None:
+    files = CountingFiles()
+    log = Log(files)
+    topic = log.topic(config={"segment.bytes": "250"})
+    log.append(topic, bytes(150))
+    log.commit()
+    files.in_use_max = len(files.in_use)
+    with pytest.raises(StorageError, match="too many files are open"):
+        log.append(topic, bytes(150))
+    assert topic.partition(0).offline is None
+    files.in_use_max = None
+    assert log.append(topic, b"there is one again") == 1
+    log.commit()
+    kill(log)
+    assert values(log.broker.topic("t").partition(0)) == [bytes(150), b"there is one again"]
+
+
+def test_a_segment_that_cannot_be_opened_again_refuses_likewise() -> None:
+    """After an orderly stop it is opened when it is first written to."""
+    files = CountingFiles()
+    log = Log(files)
+    log.append(log.topic(), b"old")
+    log.restart(clean=True)
+    partition = log.broker.topic("t").partition(0)
+    files.in_use_max = 0
+    with pytest.raises(StorageError, match="too many files are open"):
+        log.append(log.broker.topic("t"), b"refused")
+    assert partition.offline is None
+    files.in_use_max = None
+    log.append(log.broker.topic("t"), b"new")
+    log.commit()
+    assert values(partition) == [b"old", b"new"]
 
 
 def test_starts_after_kills_read_no_more_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a server says that cannot start for something that it lacks."""
+"""What a server says that cannot start, or not stop in order, for something that it lacks."""
 
 from __future__ import annotations
 
@@ -45,6 +45,22 @@ def test_files_that_cannot_be_opened(tmp_path: Path, code: int, told: str) -> No
     with pytest.raises(StorageError, match=told):
         start_and_stop(tmp_path, files)
     start_and_stop(tmp_path, files)
+
+
+def test_a_stop_that_cannot_be_in_order(tmp_path: Path) -> None:
+    files = FaultyFiles()
+
+    async def body() -> None:
+        server = Server(ServeSettings(data=tmp_path, kafka=Address("127.0.0.1", 0)), files=files)
+        await server.start()
+        files.fail("create", errno.ENOSPC, sticky=True)
+        with pytest.raises(StorageError, match="nothing that was acknowledged is lost"):
+            await server.stop()
+
+    asyncio.run(body())
+    files.heal()
+    assert not files.exists(tmp_path / "clean")
+    start_and_stop(tmp_path, files)  # the folder is free again
 
 
 @pytest.fixture
