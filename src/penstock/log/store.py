@@ -244,7 +244,7 @@ class LogStore:
         return UnreadableLogError(
             operation,
             f"its files cannot be read: {error}",
-            f"make {folder} readable for the server, or restore it, and restart",
+            f"let the server read {folder}, or restore it, and restart",
         )
 
     def _open_partition(
