@@ -10,6 +10,7 @@ PenstockError                     carries operation, cause and remedy; its text 
     │   └── UnreadableLogError    nobody can say what they are: the disk or the system refuses them
     ├── OfflineError              this partition was taken out of service; others go on
     ├── DiskFullError             writes are refused until space returns
+    ├── NotWrittenError           a commit or a transaction's step that did not reach the disk
     └── FormatError               written by a newer Penstock
 
 A mistake of ours is an assertion, never one of these.
