@@ -212,7 +212,7 @@ def tear(folder: Folder) -> None:
     """Put half of a batch at the end of a segment, as a power failure leaves it."""
     partition = folder.broker.topic("idempotent").partition(0)
     batch = encode(folder.new(b"never acknowledged"))
-    patch(batch, 0, partition.end_offset)
+    patch(batch, 0, partition.end_offset, partition.epoch)
     torn = bytes(batch[: parse(batch).size // 2])
     path = partition.folder / f"{partition.active.base_offset:020d}.log"
     with path.open("ab") as file:

@@ -127,6 +127,8 @@ PRODUCER_BATCHES_KEPT = 5  # what an idempotent client may have in flight
 PRODUCERS_PER_PARTITION_MAX = 100_000
 # No broker gives out as many: an id beyond was made up by a client, and is not counted on from.
 PRODUCER_IDS_MAX = 2**62
+# Half of what the field of a batch holds: damage that counts higher is not counted on from.
+EPOCHS_MAX = 2**30
 
 # -- quotas
 

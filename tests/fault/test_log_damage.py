@@ -23,7 +23,7 @@ from penstock.testing.power_failure import Keep
 pytestmark = pytest.mark.fault
 
 FOLDER = HOME / "topics" / "a-0"
-LEADER_EPOCH = range(12, 16)  # outside the checksum, always 0, and nothing depends on it
+LEADER_EPOCH = range(12, 16)  # outside the checksum: what is read does not depend on it
 
 
 class Batch(NamedTuple):

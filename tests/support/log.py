@@ -120,7 +120,7 @@ class Log:
 def grow(broker: Broker, topic: Topic, end: int) -> None:
     """Let every partition end at an offset, by one small batch; durable after the next round."""
     for partition in topic.whole_partitions():
-        batch = bytearray(filler(partition.end_offset, end - 1, NOW))
+        batch = bytearray(filler(partition.end_offset, end - 1, NOW, partition.epoch))
         partition.append(parse(batch), batch)
         broker.commit.appended(partition)
 

@@ -19,6 +19,7 @@ from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.log import checkpoint, verify
 from penstock.log.catalog import Catalog, TopicEntry, read_identity
 from penstock.log.committed import Committed
+from penstock.log.epochs import end_of_epoch
 from penstock.log.journal import Journal
 from penstock.log.offsets import OffsetsJournal, committed
 from penstock.log.partition import Partition
@@ -347,7 +348,7 @@ class PartitionFolders(_Folder):
             return
         identity = PartitionId(topic_id("orders"), 0)
         segments = recovered.segments
-        partition = Partition(identity, "orders", folder, disk, settings, table, segments, 0)
+        partition = Partition(identity, "orders", folder, disk, settings, table, segments, 0, 9)
         read_everything(partition)
 
 
@@ -362,6 +363,9 @@ def read_everything(partition: Partition) -> None:
             offset_for_time(partition, timestamp)
     with suppress(PenstockError):
         newest_by_time(partition)
+    for epoch in (0, 4, partition.epoch):
+        with suppress(PenstockError):
+            end_of_epoch(partition, epoch)
 
 
 class DataFolders(_Folder):

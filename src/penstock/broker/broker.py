@@ -100,6 +100,11 @@ class Broker:
         """Where the data is."""
         return self._store.folder
 
+    @property
+    def epoch(self) -> int:
+        """Kafka's leader epoch, of every partition: it grows with every start."""
+        return self._store.epoch
+
     def free_bytes(self) -> int:
         """Room left on the disk that holds the data."""
         return self._store.free_bytes()

@@ -19,7 +19,6 @@ from penstock.kafka.errors import Code
 from penstock.kafka.outcome import DONE, Outcome, failure, reply_when_durable
 from penstock.wire.codec import Message, MessageClass
 
-LEADER_EPOCH: Final = 0
 _NO_LEADER = -1
 # What Kafka reports when there is no authorizer: every operation the resource knows.
 _TOPIC_OPERATIONS: Final = frozenset({3, 4, 5, 6, 7, 8, 10, 11})
@@ -42,15 +41,15 @@ def metadata(call: Call, request: Message) -> Message | None:
     """Topics and where they are; topics that are missed are made if the client allows it."""
     if request.topics is None or (call.version == 0 and not request.topics):
         known = call.context.broker.topics()
-        return _metadata(call, request, [_topic(request, topic) for topic in known])
+        return _metadata(call, request, [_topic(call, request, topic) for topic in known])
     found: list[Message] = []
     made: list[Topic] = []
     for name, topic_id in dict.fromkeys((t.name, t.topic_id) for t in request.topics):
         try:
             if name is None:
-                found.append(_topic(request, call.context.broker.topic_by_id(topic_id)))
+                found.append(_topic(call, request, call.context.broker.topic_by_id(topic_id)))
             else:
-                found.append(_topic(request, _find_or_make(call, request, name, made)))
+                found.append(_topic(call, request, _find_or_make(call, request, name, made)))
         except (PenstockError, OSError) as error:
             found.append(_missing(call, name, topic_id, failure(error)))
     if not made:
@@ -100,13 +99,13 @@ def _metadata(call: Call, request: Message, topics: list[Message]) -> Message:
     )
 
 
-def _topic(request: Message, topic: Topic) -> Message:
+def _topic(call: Call, request: Message, topic: Topic) -> Message:
     message = MetadataResponse.MetadataResponseTopic
     return message(
         name=topic.name,
         topic_id=topic.entry.id,
         partitions=[
-            _partition(message.MetadataResponsePartition, topic, number)
+            _partition(call, message.MetadataResponsePartition, topic, number)
             for number in range(len(topic.partitions))
         ],
         authorized_operations=(
@@ -115,14 +114,14 @@ def _topic(request: Message, topic: Topic) -> Message:
     )
 
 
-def _partition(message: MessageClass, topic: Topic, number: int) -> Message:
+def _partition(call: Call, message: MessageClass, topic: Topic, number: int) -> Message:
     if isinstance(topic.partitions[number], DamagedLogError):
         # Without a leader, clients leave this partition alone and go on with the others.
         return message(
             error_code=Code.LEADER_NOT_AVAILABLE,
             partition_index=number,
             leader_id=_NO_LEADER,
-            leader_epoch=LEADER_EPOCH,
+            leader_epoch=call.context.broker.epoch,
             replica_nodes=[NODE_ID],
             isr_nodes=[],
             offline_replicas=[NODE_ID],
@@ -130,7 +129,7 @@ def _partition(message: MessageClass, topic: Topic, number: int) -> Message:
     return message(
         partition_index=number,
         leader_id=NODE_ID,
-        leader_epoch=LEADER_EPOCH,
+        leader_epoch=call.context.broker.epoch,
         replica_nodes=[NODE_ID],
         isr_nodes=[NODE_ID],
         offline_replicas=[],
@@ -233,7 +232,7 @@ def describe_topic_partitions(call: Call, request: Message) -> Message:
         end = min(len(topic.partitions), first + left)
         if left == 0 and first < len(topic.partitions):
             return _described(described, name, first)
-        described.append(_description(topic, first, end))
+        described.append(_description(call, topic, first, end))
         left -= max(0, end - first)
         if end < len(topic.partitions):
             return _described(described, name, end)
@@ -249,10 +248,10 @@ def _described(topics: list[Message], next_topic: str, next_partition: int) -> M
     )
 
 
-def _description(topic: Topic, first: int, end: int) -> Message:
+def _description(call: Call, topic: Topic, first: int, end: int) -> Message:
     message = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
     partitions = [
-        _partition(message.DescribeTopicPartitionsResponsePartition, topic, number)
+        _partition(call, message.DescribeTopicPartitionsResponsePartition, topic, number)
         for number in range(first, end)
     ]
     for partition in partitions:

@@ -21,6 +21,7 @@ from penstock.files import Buffer, FileSlice
 from penstock.kafka.call import Call, Timer
 from penstock.kafka.errors import Code
 from penstock.kafka.fetch_session import INITIAL_EPOCH, FetchSession
+from penstock.kafka.leader_epoch import epoch_code
 from penstock.kafka.outcome import failure
 from penstock.kafka.throttling import budget_of, charge
 from penstock.limits import FETCH_BYTES_ENOUGH_HERE, FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
@@ -237,9 +238,10 @@ class Fetch:
             found.append(item)
             try:
                 item.partition = self._partition(key)
-                if wanted.leader_epoch > 0:
-                    item.code = Code.UNKNOWN_LEADER_EPOCH
-                elif taken < enough:
+                item.code = epoch_code(wanted.leader_epoch, item.partition.epoch)
+                if item.code != _NONE:
+                    continue
+                if taken < enough:
                     # Only the first partition with data may exceed the limit, and only by its first
                     # batch, so that a client with small limits still makes progress.
                     limit = min(wanted.max_bytes, room - taken)

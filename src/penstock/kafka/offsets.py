@@ -1,6 +1,6 @@
 """ListOffsets (2) and OffsetForLeaderEpoch (23).
 
-The one leader never changes, so its epoch is always 0.
+The one leader never changes, but every start of it is an epoch of its own.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochRes
 from penstock.broker.appending import Appender
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
-from penstock.kafka.cluster import LEADER_EPOCH
 from penstock.kafka.errors import Code
+from penstock.kafka.leader_epoch import epoch_code
 from penstock.kafka.outcome import RefusedError, failure
+from penstock.log.epochs import end_of_epoch
 from penstock.log.partition import Partition
 from penstock.log.reading import TimedOffset, newest_by_time, offset_for_time
 from penstock.wire.codec import Message
@@ -89,15 +90,16 @@ def _listed(call: Call, name: str, wanted: Message, named: int, committed_only: 
         error_code=Code.NONE,
         timestamp=found.timestamp,
         offset=found.offset,
-        leader_epoch=LEADER_EPOCH,
+        leader_epoch=partition.epoch,
     )
 
 
 def _partition(call: Call, name: str, number: int, leader_epoch: int) -> Partition:
     partition = call.context.broker.topic(name).partition(number)
-    if leader_epoch > LEADER_EPOCH:
+    code = epoch_code(leader_epoch, partition.epoch)
+    if code != Code.NONE:
         raise RefusedError(
-            Code.UNKNOWN_LEADER_EPOCH, f"use {partition}", f"there is no epoch {leader_epoch}"
+            Code(code), f"use {partition}", f"its epoch is {partition.epoch}, not {leader_epoch}"
         )
     return partition
 
@@ -141,9 +143,10 @@ def _epoch_end(call: Call, name: str, wanted: Message) -> Message:
     number = wanted.partition
     try:
         partition = _partition(call, name, number, wanted.current_leader_epoch)
-    except PenstockError as error:
+        found = end_of_epoch(partition, wanted.leader_epoch)
+    except (PenstockError, OSError) as error:
         return message(error_code=failure(error).code, partition=number)
-    if wanted.leader_epoch != LEADER_EPOCH:
+    if found is None:
         # As Kafka: an epoch this log never had is undefined. An error would be retried for ever by a
         # consumer whose positions come from another cluster; so told, it resets.
         return message(
@@ -152,6 +155,6 @@ def _epoch_end(call: Call, name: str, wanted: Message) -> Message:
     return message(
         error_code=Code.NONE,
         partition=number,
-        leader_epoch=LEADER_EPOCH,
-        end_offset=partition.durable_offset,
+        leader_epoch=found.epoch,
+        end_offset=found.offset,
     )

@@ -14,7 +14,6 @@ from penstock.broker.queues.errors import NotHeldError
 from penstock.broker.queues.queue import Queue, Said, Verdict
 from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import NODE_ID, Call, Context
-from penstock.kafka.cluster import LEADER_EPOCH
 from penstock.kafka.errors import Code
 from penstock.kafka.outcome import DONE, Outcome, RefusedError, failure
 from penstock.kafka.share_session import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession
@@ -70,7 +69,7 @@ def _acknowledged(call: Call, session: ShareSession, outcomes: Outcomes) -> Mess
                 error_code=outcome.code,
                 error_message=outcome.message,
                 current_leader=message.PartitionData.LeaderIdAndEpoch(
-                    leader_id=NODE_ID, leader_epoch=LEADER_EPOCH
+                    leader_id=NODE_ID, leader_epoch=call.context.broker.epoch
                 ),
             )
         )

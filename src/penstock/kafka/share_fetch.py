@@ -14,7 +14,6 @@ from penstock.broker.quotas import CONSUME
 from penstock.broker.share_reading import Delivery, Wish, deliver, first_position
 from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import NODE_ID, Call, Timer
-from penstock.kafka.cluster import LEADER_EPOCH
 from penstock.kafka.errors import Code
 from penstock.kafka.outcome import DONE, Outcome, RefusedError, failure
 from penstock.kafka.share_acknowledging import (
@@ -281,6 +280,7 @@ class ShareFetch:
         for partition_id in dict.fromkeys((*self._acknowledged, *found)):
             topics.setdefault(partition_id.topic_id, []).append(
                 _partition_data(
+                    self._call.context.broker.epoch,
                     partition_id.partition,
                     found.get(partition_id) or Found(),
                     self._acknowledged.get(partition_id, DONE),
@@ -299,7 +299,7 @@ class ShareFetch:
         )
 
 
-def _partition_data(number: int, found: Found, acknowledged: Outcome) -> Message:
+def _partition_data(epoch: int, number: int, found: Found, acknowledged: Outcome) -> Message:
     message = ShareFetchResponse.ShareFetchableTopicResponse.PartitionData
     return message(
         partition_index=number,
@@ -307,7 +307,7 @@ def _partition_data(number: int, found: Found, acknowledged: Outcome) -> Message
         error_message=found.outcome.message,
         acknowledge_error_code=acknowledged.code,
         acknowledge_error_message=acknowledged.message,
-        current_leader=message.LeaderIdAndEpoch(leader_id=NODE_ID, leader_epoch=LEADER_EPOCH),
+        current_leader=message.LeaderIdAndEpoch(leader_id=NODE_ID, leader_epoch=epoch),
         records=b"".join(found.delivery.batches),
         acquired_records=[
             message.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)

@@ -13,7 +13,6 @@ from penstock.broker.queues.queue import Queue
 from penstock.broker.share_group import ShareGroup
 from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import Call
-from penstock.kafka.cluster import LEADER_EPOCH
 from penstock.kafka.errors import Code
 from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure
 from penstock.log.partition import Partition
@@ -79,7 +78,7 @@ def _described_topic(broker: Broker, group: str, name: str, numbers: list[int]) 
     partitions: list[Message] = []
     for number in dict.fromkeys(numbers):
         one = message.DescribeShareGroupOffsetsResponsePartition(
-            partition_index=number, start_offset=_UNKNOWN, leader_epoch=LEADER_EPOCH, lag=_UNKNOWN
+            partition_index=number, start_offset=_UNKNOWN, leader_epoch=broker.epoch, lag=_UNKNOWN
         )
         try:
             partition = broker.topic(name).partition(number)

@@ -7,6 +7,7 @@ damaged journal never orphans data and a damaged folder never hides a topic. Ent
     {"topic": NAME, "id": UUID, "partitions": N, "config": {...}, "revision": R}
     {"deleted": UUID}          the topic's folders may be removed
     {"producer_ids": N}        all producer ids below N may have been given out
+    {"epoch": N}               a start, which marks what it appends with N
     {"quota": CLIENT_ID, "rates": {...}}    of a client, or null for all others; no rates: no quota
     {"group": NAME, "config": {...}}        a group's settings; none: all are the defaults
 """
@@ -26,6 +27,7 @@ from crc32c import crc32c
 
 from penstock.files import Files, read_whole, write_all_atomically
 from penstock.limits import (
+    EPOCHS_MAX,
     MIB,
     PARTITIONS_PER_TOPIC_MAX,
     PRODUCER_IDS_MAX,
@@ -110,6 +112,8 @@ class Catalog:
         self.topics: dict[UUID, TopicEntry] = {}
         self.deleted: set[UUID] = set()
         self.next_producer_id = 0
+        self.epoch: int | None = None
+        """That of the last start that is known; None if there is none."""
         self.quotas: dict[str | None, dict[str, float]] = {}
         self.group_configs: dict[str, dict[str, str]] = {}
         self._journal = Journal(files, path)
@@ -146,6 +150,16 @@ class Catalog:
         self._append(_json({"producer_ids": below}))
         self.next_producer_id = below
 
+    def _take_epoch(self, epoch: int) -> None:
+        if not 0 <= epoch < EPOCHS_MAX:
+            raise ValueError("more starts than can be counted")
+        self.epoch = epoch
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Note that batches may be marked with it."""
+        self._append(_json({"epoch": epoch}))
+        self.epoch = epoch
+
     def put_quota(self, client_id: str | None, rates: dict[str, float]) -> None:
         """Set the rates of a client id, or of all others; none to remove them."""
         self._append(_json({"quota": client_id, "rates": rates}))
@@ -177,6 +191,8 @@ class Catalog:
 
     def _live(self) -> Iterable[bytes]:
         yield _json({"producer_ids": self.next_producer_id})
+        if self.epoch is not None:
+            yield _json({"epoch": self.epoch})
         for client_id, rates in self.quotas.items():
             yield _json({"quota": client_id, "rates": rates})
         for group, config in self.group_configs.items():
@@ -199,6 +215,8 @@ class Catalog:
                 self.deleted.add(topic_id)
             elif "producer_ids" in fields:
                 self._skip_producer_ids(int(fields["producer_ids"]))
+            elif "epoch" in fields:
+                self._take_epoch(int(fields["epoch"]))
             elif "quota" in fields:
                 client_id = None if fields["quota"] is None else str(fields["quota"])
                 rates = {str(kind): float(rate) for kind, rate in fields["rates"].items()}

@@ -340,6 +340,7 @@ class _Writer:
         self._log = self._empty_file("log")
         self._synced = 0
         self._skipped_timestamp = NO_TIMESTAMP
+        self._epoch = 0
 
     def _empty_file(self, part: str) -> File:
         path = cleaned_path(self._folder, self._segment.base_offset, part)
@@ -349,6 +350,10 @@ class _Writer:
 
     def skip(self, header: BatchHeader) -> None:
         """A batch is left out."""
+        if header.leader_epoch != self._epoch:
+            # What stands for batches of two epochs could not tell where the first one ended.
+            self._cover(header.base_offset)
+            self._epoch = header.leader_epoch
         self._skipped_timestamp = max(self._skipped_timestamp, header.max_timestamp)
 
     def write(self, base_offset: int, batch: bytes) -> None:
@@ -361,7 +366,7 @@ class _Writer:
         first = self._segment.next_offset
         while first < end:
             last = min(end - 1, first + OFFSET_DELTA_MAX)
-            self._append(filler(first, last, self._skipped_timestamp))
+            self._append(filler(first, last, self._skipped_timestamp, self._epoch))
             first = last + 1
         self._skipped_timestamp = NO_TIMESTAMP
 
@@ -369,6 +374,7 @@ class _Writer:
         segment = self._segment
         self._log.pwrite([batch], segment.size)
         header = parse(batch)
+        self._epoch = header.leader_epoch
         segment.note(header, header.base_offset)
         if segment.size - self._synced >= COMPACTION_SYNC_BYTES:
             # Little by little: one long sync would hold up the broker's own.

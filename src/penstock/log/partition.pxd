@@ -34,6 +34,7 @@ cdef class Partition:
     cdef public object folder
     cdef public object observer
     cdef public list segments
+    cdef public int epoch
     cdef public long long start_offset
     cdef public set watchers
     cdef public object offline

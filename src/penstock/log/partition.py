@@ -141,6 +141,7 @@ class Partition:
         observer: BatchObserver,
         segments: list[Segment],
         start_offset: int,
+        epoch: int,
     ) -> None:
         assert segments
         self.identity = identity
@@ -149,6 +150,8 @@ class Partition:
         self.settings = settings
         self.observer = observer
         self.segments = segments
+        self.epoch = epoch
+        """What batches are marked with that are appended from now on (epochs.py)."""
         self.start_offset = max(start_offset, segments[0].base_offset)
         self.watchers: set[Watcher] = set()
         self.offline: str | None = None
@@ -230,7 +233,7 @@ class Partition:
             self._roll()
             active = self._active
         base_offset = active.next_offset
-        patch(data, 0, base_offset)
+        patch(data, 0, base_offset, self.epoch)
         try:
             active.append(header, base_offset, data)
         except OSError:

@@ -90,7 +90,8 @@ class LogStore:
         self.positions = Positions(files, folder / "positions.journal", clock)
         self.positions.make_room = self.space.found_full
         self.catalog = Catalog(files, folder / _CATALOG)
-        self._settle_catalog()
+        self.epoch = self._begin_epoch(certain=self._settle_catalog())
+        """What batches are marked with that are appended from now on (epochs.py)."""
         self.positions.forget_topics(self.catalog.deleted)
         self.offsets = self.open_journal("offsets.journal", OffsetsJournal)
         self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer, sync=sync)
@@ -144,8 +145,9 @@ class LogStore:
             )
         return cluster_id
 
-    def _settle_catalog(self) -> None:
-        """Reconcile the journal with what the folders say of themselves."""
+    def _settle_catalog(self) -> bool:
+        """Reconcile the journal with what the folders say of themselves; whether all of it is there."""
+        whole = not self.catalog.torn
         if self.catalog.torn:
             self._put_aside(_CATALOG, self.catalog.torn)
         if not self.clean:
@@ -162,11 +164,28 @@ class LogStore:
             known = self.catalog.topics.get(entry.id)
             if known is None or entry.revision > known.revision:
                 if known is None:
+                    whole = False
                     _log.warning("topic %s was not in the catalog; its folder was", entry.name)
                 self.catalog.put(entry)
                 changed = True
         if changed:
             self.catalog.sync()
+        return whole
+
+    def _begin_epoch(self, *, certain: bool) -> int:
+        """Count this start, durably: no two may mark what they append alike."""
+        known = self.catalog.epoch
+        if known is None:  # a new folder, or one in which everything is marked with 0
+            known = 0 if self.catalog.topics else -1
+        epoch = known + 1
+        if not certain:
+            # The last start may be missing. Nobody starts a server more often than once a minute.
+            epoch = max(epoch, self._clock.wall_ms() // 60_000)
+        if found_room(partial(self.catalog.begin_epoch, epoch), self.space.found_full):
+            self.catalog.sync()
+        else:
+            _log.warning("no room to count this start: readers may not notice what a crash takes")
+        return epoch
 
     def _put_aside(self, journal: str, tail: bytes) -> None:
         self._files.make_folder(self._folder / "quarantine")
@@ -287,7 +306,9 @@ class LogStore:
         start: int,
     ) -> Partition:
         folder = self.partition_folder(entry.name, identity.partition)
-        return Partition(identity, entry.name, folder, files, settings, observer, segments, start)
+        return Partition(
+            identity, entry.name, folder, files, settings, observer, segments, start, self.epoch
+        )
 
     def _create_folder(self, entry: TopicEntry, folder: Path) -> None:
         self._files.make_folder(folder)

@@ -17,4 +17,4 @@ cdef class BatchHeader:
 
 cpdef BatchHeader parse(object buffer, Py_ssize_t position=*)
 cpdef BatchHeader checked(object buffer, Py_ssize_t position=*)
-cpdef patch(object buffer, Py_ssize_t position, long long base_offset)
+cpdef patch(object buffer, Py_ssize_t position, long long base_offset, int epoch)

@@ -209,19 +209,16 @@ def find(buffer: Buffer, offset: int) -> tuple[int, int]:
     return position, 0
 
 
-def patch(buffer: bytearray | memoryview, position: int, base_offset: int) -> None:
-    """Give the batch its place in the log; both fields lie outside the checksum.
-
-    The leader epoch is always 0: one node never elects another leader.
-    """
+def patch(buffer: bytearray | memoryview, position: int, base_offset: int, epoch: int) -> None:
+    """Give the batch its place in the log and the epoch it came in; both lie outside the checksum."""
     if cython.compiled:
         data = cython.declare(cython.uchar[::1], buffer)
         assert 0 <= position <= data.shape[0] - HEADER_BYTES
         store_int64(cython.address(data[position]), base_offset)
-        store_int32(cython.address(data[position + 12]), 0)
+        store_int32(cython.address(data[position + 12]), epoch)
     else:
         _OFFSET.pack_into(buffer, position, base_offset)
-        _INT32.pack_into(buffer, position + 12, 0)
+        _INT32.pack_into(buffer, position + 12, epoch)
 
 
 def stamp_append_time(buffer: bytearray | memoryview, position: int, timestamp: int) -> None:

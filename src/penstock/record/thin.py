@@ -86,12 +86,12 @@ def emptied(header: BatchHeader) -> bytes:
     return _batch(header, attributes, newest, newest, 0, b"")
 
 
-def filler(first_offset: int, last_offset: int, timestamp: int) -> bytes:
+def filler(first_offset: int, last_offset: int, timestamp: int, epoch: int) -> bytes:
     """An empty batch of nobody, in place of batches that are gone."""
     header = BatchHeader(
         base_offset=first_offset,
         length=0,
-        leader_epoch=0,
+        leader_epoch=epoch,
         magic=MAGIC,
         checksum=0,
         attributes=0,

@@ -10,7 +10,7 @@ from penstock.record.marker import encode_marker
 
 
 def placed(batch: bytearray, offset: int) -> bytearray:
-    patch(batch, 0, offset)
+    patch(batch, 0, offset, 0)
     return batch
 
 

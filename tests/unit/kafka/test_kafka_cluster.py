@@ -64,6 +64,10 @@ class TestMetadata:
             assert partition.replica_nodes == partition.isr_nodes == [NODE_ID]
             if version >= 7:
                 assert partition.leader_epoch == 0
+        if version >= 7:
+            exchange.open()
+            (described,) = exchange.send(request("orders"), version).topics
+            assert [partition.leader_epoch for partition in described.partitions] == [1, 1]
 
     @pytest.mark.parametrize("version", versions(3))
     def test_all_topics(self, exchange: Exchange, version: int) -> None:

@@ -19,13 +19,13 @@ from penstock.wire.requests import parse_fetch
 VERSION = 11
 
 
-def fetch_request(*offsets: int, topic: str = "a", **fields: Any) -> Any:
+def fetch_request(*offsets: int, topic: str = "a", leader_epoch: int = -1, **fields: Any) -> Any:
     wanted = FetchRequest.FetchTopic
     fields = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 20, "replica_id": -1} | fields
     partitions = [
         wanted.FetchPartition(
             partition=number,
-            current_leader_epoch=-1,
+            current_leader_epoch=leader_epoch,
             fetch_offset=offset,
             log_start_offset=-1,
             partition_max_bytes=fields.get("max_bytes", 1 << 20),
@@ -97,6 +97,22 @@ def test_a_fetch_waits_for_as_much_as_it_asked_for(topic: Exchange) -> None:
     append(topic, 0, b"y" * 200)
     topic.drain()
     assert records_of(answered(slot, topic)) == {0: 0}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [(0, Code.FENCED_LEADER_EPOCH), (1, Code.NONE), (2, Code.UNKNOWN_LEADER_EPOCH)],
+)
+def test_a_client_must_know_which_start_it_reads_from(
+    topic: Exchange, epoch: int, code: Code
+) -> None:
+    append(topic, 1, b"x")
+    topic.drain()
+    topic.open()
+    slot = topic.begin(fetch_request(0, 0, 0, leader_epoch=epoch), VERSION)
+    response = answered(slot, topic)
+    assert records_of(response) == ({1: 0} if code == Code.NONE else {})
+    assert {one.error_code for one in response.responses[0].partitions} == {code}
 
 
 def test_a_client_that_has_gone_leaves_nothing_behind(topic: Exchange) -> None:

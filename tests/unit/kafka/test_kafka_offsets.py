@@ -117,9 +117,20 @@ class TestListOffsets:
             assert found(response).offset == offset
 
     @pytest.mark.parametrize("version", range(4, 12))
-    @pytest.mark.parametrize(("epoch", "code"), [(0, Code.NONE), (1, Code.UNKNOWN_LEADER_EPOCH)])
+    @pytest.mark.parametrize(
+        ("epoch", "code"),
+        [
+            (-1, Code.NONE),
+            (0, Code.FENCED_LEADER_EPOCH),
+            (1, Code.NONE),
+            (2, Code.UNKNOWN_LEADER_EPOCH),
+        ],
+    )
     def test_leader_epochs(self, filled: Exchange, version: int, epoch: int, code: Code) -> None:
-        assert found(filled.send(request(LATEST, epoch=epoch), version)).error_code == code
+        filled.open()
+        result = found(filled.send(request(LATEST, epoch=epoch), version))
+        assert result.error_code == code
+        assert result.leader_epoch == (1 if code == Code.NONE else -1)
 
     @pytest.mark.parametrize("version", versions(2))
     @pytest.mark.parametrize(("name", "partition"), [("a", 1), ("a", -1), ("b", 0)])
@@ -151,9 +162,22 @@ class TestOffsetForLeaderEpoch:
         assert result.end_offset == -1
 
     @pytest.mark.parametrize("version", versions(23))
-    def test_a_leader_that_never_was(self, filled: Exchange, version: int) -> None:
-        result = found(filled.send(offset_for_epoch("a", 0, current=1), version))
-        assert result.error_code == Code.UNKNOWN_LEADER_EPOCH
+    def test_an_epoch_before_this_start(self, filled: Exchange, version: int) -> None:
+        filled.open()
+        filled.append(filled.broker.topic("a"), NOW)
+        for epoch, end in ((0, 10), (1, 11)):
+            result = found(filled.send(offset_for_epoch("a", epoch, current=1), version))
+            assert (result.error_code, result.leader_epoch) == (Code.NONE, epoch)
+            assert result.end_offset == end
+
+    @pytest.mark.parametrize("version", versions(23))
+    @pytest.mark.parametrize(
+        ("current", "code"), [(0, Code.FENCED_LEADER_EPOCH), (2, Code.UNKNOWN_LEADER_EPOCH)]
+    )
+    def test_another_leader(self, filled: Exchange, version: int, current: int, code: Code) -> None:
+        filled.open()
+        result = found(filled.send(offset_for_epoch("a", 0, current=current), version))
+        assert result.error_code == code
 
     @pytest.mark.parametrize("version", versions(23))
     @pytest.mark.parametrize(("name", "partition"), [("a", 1), ("b", 0)])

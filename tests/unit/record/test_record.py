@@ -68,9 +68,9 @@ def test_any_cut_is_noticed() -> None:
 
 def test_patching_leaves_the_checksum_alone() -> None:
     data = encode([NewRecord(b"v")])
-    batch.patch(data, 0, 1234)
+    batch.patch(data, 0, 1234, 5)
     header = batch.checked(data)
-    assert (header.base_offset, header.leader_epoch) == (1234, 0)
+    assert (header.base_offset, header.leader_epoch) == (1234, 5)
 
 
 def test_log_append_time_renews_the_checksum() -> None:
@@ -84,7 +84,7 @@ def test_find_walks_to_the_batch_that_holds_an_offset() -> None:
     starts = []
     for number in range(4):
         data = encode([NewRecord(b"v")] * 3)
-        batch.patch(data, 0, number * 3)
+        batch.patch(data, 0, number * 3, 0)
         starts.append(len(buffer))
         buffer += data
     size = len(buffer) // 4

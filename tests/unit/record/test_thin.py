@@ -67,10 +67,10 @@ def test_empty_batches() -> None:
     assert (empty.base_offset, empty.last_offset, empty.record_count) == (1000, 1004, 0)
     assert (empty.producer_id, empty.producer_epoch, empty.base_sequence) == (5, 2, 9)
     assert (empty.codec, empty.max_timestamp) == (0, NOW + 70_000)
-    fill = checked(filler(7, 2**31, NOW))
+    fill = checked(filler(7, 2**31, NOW, 3))
     assert (fill.base_offset, fill.last_offset, fill.record_count) == (7, 2**31, 0)
     assert (fill.producer_id, fill.max_timestamp) == (-1, NOW)
-    assert decode(emptied(header)) == decode(filler(7, 8, NOW)) == []
+    assert decode(emptied(header)) == decode(filler(7, 8, NOW, 3)) == []
 
 
 def test_times_that_do_not_fit_are_refused() -> None:
