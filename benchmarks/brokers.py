@@ -28,17 +28,17 @@ _LISTENING = re.compile(r"^kafka listening on (\S+:\d+)$", re.MULTILINE)
 
 
 @contextlib.contextmanager
-def running_penstock(folder: Path) -> Iterator[BrokerProcess]:
+def running_penstock(folder: Path, *options: str) -> Iterator[BrokerProcess]:
     """A Penstock with its data in folder/data; it ends with the block, always.
 
-    It runs under this interpreter with every setting at its default. Killing it by its pid within
-    the block is allowed: what is dead by the end is left alone.
+    It runs under this interpreter, with options of `penstock serve` or none. Killing it by its pid
+    within the block is allowed: what is dead by the end is left alone.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "penstock.log"
     command = [sys.executable, "-m", "penstock", "serve", "--kafka", "127.0.0.1:0"]
     command += ["--http", "off"]
-    command += ["--data", str(folder / "data")]
+    command += ["--data", str(folder / "data"), *options]
     with log.open("wb") as output:
         started = time.perf_counter()
         process = subprocess.Popen(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import subprocess
 from ctypes.util import find_library
 from pathlib import Path
@@ -13,10 +12,9 @@ from pathlib import Path
 import confluent_kafka
 from tools import debian
 
+from benchmarks.compiling import compiled
 from benchmarks.workload import TIME_LIMIT, Numbers, WorkloadError
 
-_SOURCE = Path(__file__).with_name("client.c")
-_PROGRAM = _SOURCE.parent.parent / "build" / "benchmark-client"
 _JEMALLOC_ADVICE = (
     "the benchmark's client needs jemalloc. Debian and Ubuntu: apt-get install libjemalloc2; "
     "elsewhere: the package of your system."
@@ -61,18 +59,9 @@ def run(
 @functools.cache
 def build() -> Path:
     """Compile the client against the librdkafka that confluent-kafka brings; the program."""
-    compiler = os.environ.get("CC") or shutil.which("cc")
-    if compiler is None:
-        raise WorkloadError("the benchmark's client needs a C compiler (Debian: apt install gcc)")
-    _PROGRAM.parent.mkdir(exist_ok=True)
     library = _librdkafka()
     # The library's own dependencies are the business of the loader, which finds them.
-    link = [str(library), f"-Wl,-rpath,{library.parent}", "-pthread"]
-    command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(_PROGRAM), str(_SOURCE), *link]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise WorkloadError(f"the benchmark's client could not be compiled:\n{done.stderr}")
-    return _PROGRAM
+    return compiled("client", str(library), f"-Wl,-rpath,{library.parent}")
 
 
 @functools.cache

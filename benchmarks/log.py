@@ -10,6 +10,10 @@ Throughput is measured on brokers that are hot from a warm-up and from the round
 end-to-end are about brokers that were started for it and get nothing else, as they are when somebody
 starts one. Kafka's compiler works beside it then, and its 99th percentile is some milliseconds; after
 minutes of load it is a tenth of that, which `hot-end-to-end` shows, without a bar.
+
+Client and broker share the machine, and producing takes most of it for the client. So there is a third
+party: a broker that throws records away and answers at once (discard.c). The lines `limit` say what it
+reaches, to Kafka: on this machine, in this run, no broker can do better with that client.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from tools.kafka import BrokerProcess, KafkaError, running_kafka
 
 from benchmarks import client
 from benchmarks.brokers import create_topic, delete_topic, running_penstock
+from benchmarks.discard import running_discard
 from benchmarks.pages import forget_pages
 from benchmarks.report import Better, Verdict, conclude, preamble, progress, summary, table
 from benchmarks.workload import Numbers, WorkloadError
@@ -69,12 +74,16 @@ class Side:
     name: str
     broker: str
     config: dict[str, str] = field(default_factory=dict)
+    workloads: frozenset[str] = frozenset(WORKLOADS)
+    """What it takes part in."""
 
 
 KAFKA = Side("kafka", "kafka")
 PENSTOCK = Side("penstock", "penstock")
 PENSTOCK_OS = Side("penstock os", "penstock", {"penstock.durability": "os"})
 PENSTOCK_MEMORY = Side("penstock memory", "penstock", {"penstock.durability": "memory"})
+
+NO_BROKER = Side("no broker", "discard", workloads=frozenset({"produce"}))
 
 
 @dataclass(frozen=True)
@@ -164,20 +173,21 @@ class Comparison:
             self.samples["memory", name].append(bytes_used)
 
     def _produce_and_consume(self, side: Side, partitions: int, size: int, records: int) -> None:
-        if not self.only & {"produce", "consume"}:
+        only = self.only & side.workloads & {"produce", "consume"}
+        if not only:
             return
         label = f"{'100B' if size == 100 else '1kB'}-p{partitions}"
         broker = self.brokers[side.broker]
         with self._topic(broker, side, partitions) as run:
             numbers = run("produce", records=records, size=size)
-            if "produce" in self.only:
+            if "produce" in only:
                 self._keep(f"produce-{label}", side, numbers["rate"])
-            if "consume" in self.only:
+            if "consume" in only:
                 numbers = run("consume", records=records)
                 self._keep(f"consume-{label}", side, numbers["rate"])
 
     def _single(self, side: Side, partitions: int, records: int) -> None:
-        if "single" not in self.only:
+        if "single" not in self.only & side.workloads:
             return
         with self._topic(self.brokers[side.broker], side, partitions) as run:
             numbers = run("single", records=records)
@@ -185,7 +195,7 @@ class Comparison:
 
     def _start(self, side: Side, partitions: int, scale: Scale) -> None:
         """A new broker on an empty folder, until a client gets metadata; and what it is like then."""
-        if not scale.seconds or not self.only & {"start", "end-to-end"}:
+        if not scale.seconds or not self.only & side.workloads & {"start", "end-to-end"}:
             return
         with (
             tempfile.TemporaryDirectory(dir=self.folder) as empty,
@@ -198,7 +208,7 @@ class Comparison:
                 self._end_to_end("end-to-end", broker, side, partitions, scale.seconds)
 
     def _hot_end_to_end(self, side: Side, partitions: int, scale: Scale) -> None:
-        if "end-to-end" in self.only:
+        if "end-to-end" in self.only & side.workloads:
             broker = self.brokers[side.broker]
             self._end_to_end("hot-end-to-end", broker, side, partitions, scale.hot_seconds)
 
@@ -229,8 +239,9 @@ class Comparison:
             numbers = client.run(
                 name, bootstrap=at, topic=topic, partitions=partitions, **parameters
             )
-            self.cpu[f"cpu-p{partitions}", side.name] += broker.cpu_seconds() - before
-            self.memory[side.broker] = max(self.memory[side.broker], broker.rss_bytes())
+            if side is not NO_BROKER:
+                self.cpu[f"cpu-p{partitions}", side.name] += broker.cpu_seconds() - before
+                self.memory[side.broker] = max(self.memory[side.broker], broker.rss_bytes())
             return numbers
 
         yield run
@@ -243,7 +254,14 @@ class Comparison:
 
 def start_broker(broker: str, folder: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
     """The broker of that name with its data in the folder, for the time of a block."""
-    return running_kafka(folder) if broker == "kafka" else running_penstock(folder)
+    return _START[broker](folder)
+
+
+_START: dict[str, Callable[[Path], contextlib.AbstractContextManager[BrokerProcess]]] = {
+    "kafka": running_kafka,
+    "penstock": running_penstock,
+    "discard": running_discard,
+}
 
 
 def measure(folder: Path, sides: list[Side], only: set[str], rounds: int, scale: Scale) -> Samples:
@@ -291,6 +309,15 @@ def show(samples: Samples, sides: list[Side]) -> None:
         cells = [summary(value, factor, digits) if value else "-" for value in values]
         rows.append([f"{name}, {unit}", *cells])
     table(["median (smallest-largest)", *(side.name for side in sides)], rows)
+
+
+def show_limits(samples: Samples) -> None:
+    """What no broker can exceed."""
+    print()
+    for measure_name, side in samples:
+        if side == NO_BROKER.name and (theirs := samples.get((measure_name, KAFKA.name))):
+            ratio = statistics.median(samples[measure_name, side]) / statistics.median(theirs)
+            print(f"limit {measure_name} {ratio:.3f}")
 
 
 def verdicts(samples: Samples, only: set[str]) -> list[Verdict]:
@@ -352,6 +379,8 @@ def main() -> int:
     sides = [PENSTOCK, PENSTOCK_OS]
     if not options.alone:
         sides.insert(0, KAFKA)
+        if "produce" in only:
+            sides.append(NO_BROKER)
     if options.memory:
         sides.append(PENSTOCK_MEMORY)
     versions = []
@@ -369,6 +398,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     show(samples, sides)
+    show_limits(samples)
     return conclude(verdicts(samples, only))
 
 
