@@ -92,6 +92,24 @@ def _port(host: str, port: str, operation: str) -> int:
     return int(port)
 
 
+_UNITS: Final = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZE: Final = re.compile(r"([0-9]{1,18})(|KiB|MiB|GiB)", re.ASCII)
+
+
+def parse_bytes(option: str, text: str) -> int:
+    """Read a number of bytes: plain digits, or with KiB, MiB or GiB behind them.
+
+    Raises:
+        UsageError: text is something else, or none at all.
+    """
+    found = _SIZE.fullmatch(text)
+    size = int(found[1]) * _UNITS[found[2]] if found else 0
+    if size == 0:
+        cause = f"'{text}' is not a number of bytes above 0"
+        raise UsageError(f"cannot read {option}", cause, "write 512MiB, 2GiB, or the bytes")
+    return size
+
+
 DEFAULT_KAFKA_ADDRESS: Final = Address("127.0.0.1", KAFKA_PORT)
 DEFAULT_HTTP_ADDRESS: Final = Address("127.0.0.1", HTTP_PORT)
 
@@ -112,6 +130,8 @@ class ServeSettings:
     """Do without HTTP if another program has its address: nobody asked for just that one."""
     views: str | None = None
     """The store of materialized views that HTTP clients may ask; None for none."""
+    memory_topics: int | None = None
+    """Bytes that topics of durability memory may hold together; None for a share of the machine's."""
     insecure: bool = False
     """Serve addresses that other machines can reach, although nobody is asked who they are."""
 

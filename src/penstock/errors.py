@@ -10,6 +10,7 @@ PenstockError                     carries operation, cause and remedy; its text 
     │   └── UnreadableLogError    nobody can say what they are: the disk or the system refuses them
     ├── OfflineError              this partition was taken out of service; others go on
     ├── DiskFullError             writes are refused until space returns
+    ├── MemoryFullError           the same for topics that are kept in memory
     ├── NotWrittenError           a commit or a transaction's step that did not reach the disk
     └── FormatError               written by a newer Penstock
 
@@ -67,6 +68,10 @@ class OfflineError(StorageError):
 
 class DiskFullError(StorageError):
     """New data is refused; reading and deleting go on."""
+
+
+class MemoryFullError(StorageError):
+    """Topics in memory take no new data; reading and deleting go on, and so do all other topics."""
 
 
 class NotWrittenError(StorageError):

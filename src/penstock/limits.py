@@ -105,6 +105,15 @@ DISK_RESERVE_BYTES = 8 * MIB
 # looked at again.
 DISK_CHECK_BYTES = 8 * MIB
 DISK_CHECK_SECONDS = 0.2
+# What topics of durability memory may hold together, unless it is said: the machine's memory by this.
+# The rest is for connections, for whatever else runs there, and for the cache of the files on disk.
+MEMORY_TOPICS_DIVISOR = 4
+# A segment in memory is no larger, whatever segment.bytes says: retention and trimming give memory back
+# in whole segments, and unlike files they cost nothing but their bytes. Not much smaller either: the C
+# library returns what is above 32 MiB to the system when it is freed, and may keep smaller pieces.
+MEMORY_SEGMENT_BYTES_MAX = 64 * MIB
+# How often retention is looked after because topics in memory have reached their bound.
+MEMORY_LOOK_SECONDS = 0.2
 
 # -- compaction
 

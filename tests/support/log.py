@@ -12,7 +12,9 @@ from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError
 from penstock.files import Files
+from penstock.limits import GIB
 from penstock.log.cleaning import Failed, Plan, Report, clean
+from penstock.log.memory_space import MemorySpace
 from penstock.log.partition import Partition
 from penstock.log.reading import read
 from penstock.log.store import LogStore
@@ -30,8 +32,9 @@ NOW = 1_700_000_000_000
 class Log:
     """One data folder; `commit` runs everything that waits."""
 
-    def __init__(self, files: Files | None = None) -> None:
+    def __init__(self, files: Files | None = None, *, memory_topics: int = GIB) -> None:
         self.files = files or MemoryFiles()
+        self._memory_topics = memory_topics
         self.clock = ManualClock(wall_ms=NOW)
         self.open()
 
@@ -48,6 +51,7 @@ class Log:
             background=self.background.append,
             compact=self._compact,
             space=small_reserve(self.files, DATA, self.clock),
+            memory=MemorySpace(self.clock, self._memory_topics),
         )
         self.broker = Broker(self.store, self.clock)
         self.broker.open()

@@ -84,7 +84,8 @@ class Appender:
         Raises:
             TransactionError: the batch belongs to no transaction that is open.
             InvalidBatchError, InvalidAppendError: the batch is not acceptable.
-            StorageError: the disk is full, no file can be opened, or the partition is out of service.
+            StorageError: the disk is full, or what topics in memory may hold; no file can be opened; or
+                the partition is out of service.
         """
         header = checked(data)
         _check_batch(topic, header, len(data))
@@ -96,7 +97,10 @@ class Appender:
                 return Appended(duplicate, NO_TIMESTAMP)
         if topic.needs_keys:
             _check_keys(topic, header, data)
-        self._space.check(len(data))
+        if partition.memory is None:
+            self._space.check(len(data))
+        else:
+            partition.memory.check(len(data))
         append_time = NO_TIMESTAMP
         if topic.takes_batches_as_they_are:
             self._check_timestamp(topic, header)

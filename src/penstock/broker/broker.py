@@ -89,6 +89,7 @@ class Broker:
             new_producer_id=self.new_producer_id,
         )
         self.appender.enlist = self._transactions.enlist
+        store.memory.make_room = self._make_room_in_memory
 
     @property
     def cluster_id(self) -> str:
@@ -353,6 +354,13 @@ class Broker:
                 _log.error("%s: retention failed and is tried again: %s", partition, error)
         if self._store.compactor is not None and not self._store.space.full:
             self._store.compactor.look(self.partitions)
+
+    def _make_room_in_memory(self) -> None:
+        """Memory is full in less time than lies between two looks after the retention."""
+        now = self._clock.wall_ms()
+        for partition in self.partitions():
+            if partition.memory is not None:
+                self._drop_expired(partition, now)
 
     def _drop_expired(self, partition: Partition, now_ms: int) -> None:
         partition.let_go_of_sealed_files()

@@ -34,6 +34,16 @@ Views = Annotated[
     ),
 ]
 
+MemoryTopics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        envvar="PENSTOCK_MEMORY_TOPICS",
+        help="What topics of durability memory may hold together, such as 512MiB or 2GiB.  "
+        "[default: a quarter of the memory]",
+    ),
+]
+
 
 def _folder(text: str) -> Path:
     # Path("") is the present folder: a variable that is not set must not choose it.
@@ -78,6 +88,7 @@ def serve(
         ),
     ] = None,
     views: Views = None,
+    memory_topics: MemoryTopics = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -101,6 +112,7 @@ def serve(
         http=DEFAULT_HTTP_ADDRESS if http is None else _address_or_off(http),
         http_if_free=http is None,
         views=views,
+        memory_topics=_bytes(memory_topics) if memory_topics else None,
         insecure=insecure,
     )
     settings.validate()
@@ -114,3 +126,9 @@ def _address_or_off(text: str) -> Address | None:
     from penstock.config import Address  # noqa: PLC0415 -- keeps --help fast
 
     return None if text == "off" else Address.parse(text)
+
+
+def _bytes(text: str) -> int:
+    from penstock.config import parse_bytes  # noqa: PLC0415 -- keeps --help fast
+
+    return parse_bytes("--memory-topics", text)

@@ -312,8 +312,8 @@ class GroupCommit:
 
 
 def _begin(partition: Partition) -> Round | None:
-    """What a round does for a partition; None for one that is offline, or is from now on."""
-    if partition.offline is not None:
+    """What a round does for a partition; None for one in memory, or that is offline, now at least."""
+    if partition.offline is not None or partition.memory is not None:
         return None
     try:
         return partition.begin_round()

@@ -38,6 +38,7 @@ cdef class Partition:
     cdef public long long start_offset
     cdef public set watchers
     cdef public object offline
+    cdef public object memory
     cdef public long long settled_offset
     cdef object _settings
     cdef public bint synced

@@ -28,8 +28,9 @@ from penstock.files import (
     write_all_atomically,
     write_atomically,
 )
-from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES
+from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES, MEMORY_SEGMENT_BYTES_MAX
 from penstock.log import checkpoint as checkpoints
+from penstock.log.memory_space import MemorySpace
 from penstock.log.positions import PartitionId
 from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
 from penstock.log.settings import NEVER, Durability, LogSettings
@@ -142,8 +143,11 @@ class Partition:
         segments: list[Segment],
         start_offset: int,
         epoch: int,
+        memory: MemorySpace | None = None,
     ) -> None:
         assert segments
+        self.memory = memory
+        """What counts its bytes, if they are kept in memory; None if they are on disk."""
         self.identity = identity
         self.topic = topic
         self.folder = folder
@@ -183,6 +187,11 @@ class Partition:
         self.synced = settings.durability is Durability.FSYNC
         """Whether appends are acknowledged, and shown to readers, only after a commit round."""
         self._segment_bytes = settings.segment_bytes
+        if self.memory is not None:
+            self._segment_bytes = min(settings.segment_bytes, MEMORY_SEGMENT_BYTES_MAX)
+            if settings.retention_bytes != NEVER:
+                # It never removes the segment that is written, and here that may be most of it.
+                self._segment_bytes = min(self._segment_bytes, settings.retention_bytes)
         self._segment_ms = settings.segment_ms
         if settings.compact:
             # What is to be compacted in time must not stay in the active segment for longer.
@@ -208,7 +217,7 @@ class Partition:
         """Whether a commit round has something to do here after an append.
 
         Topics that are not synced before the acknowledgement are synced when a checkpoint is due, so
-        that recovery after a kill reads little of them too.
+        that recovery after a kill reads little of them too. Those in memory never are.
         """
         return self.synced or bool(self._sealed) or self._checkpoint_due()
 
@@ -239,6 +248,8 @@ class Partition:
         except OSError:
             self._undo_write()
             raise
+        if self.memory is not None:
+            self.memory.take(len(data))
         if header.attributes & CONTROL_FLAG:
             self.observer.ended(header, base_offset, commit=commits(data))
         else:
@@ -273,11 +284,16 @@ class Partition:
         old = self.active
         segment = new_segment(self._files, self.folder, old.next_offset, self.settings)
         old.seal()
-        self._sealed.append((old, self.observer.snapshot()))
-        self._folder_dirty = True
         self.segments.append(segment)
         self._active = segment
         self._base_offsets.append(segment.base_offset)
+        if self.memory is not None:
+            # Nothing of it goes to a disk, so that there is no round to wait for.
+            self.settled_offset = segment.base_offset
+            self._advance(self._point())
+            return
+        self._sealed.append((old, self.observer.snapshot()))
+        self._folder_dirty = True
 
     def fail(self, reason: str) -> None:
         """Take the partition out of service for writing."""
@@ -317,7 +333,7 @@ class Partition:
 
     def _checkpoint_due(self) -> bool:
         active = self._active
-        return (
+        return self.memory is None and (
             active.size - active.checkpointed_bytes >= CHECKPOINT_BYTES
             or active.batches - active.checkpointed_batches >= CHECKPOINT_BATCHES
         )
@@ -468,6 +484,8 @@ class Partition:
         del self._base_offsets[:count]
         self.start_offset = max(self.start_offset, self.segments[0].base_offset)
         self._recent_points = [p for p in self._recent_points if p.segment not in expired]
+        if self.memory is not None:
+            self.memory.give_back(sum(segment.size for segment in expired))
 
 
 def new_segment(files: Files, folder: Path, base_offset: int, settings: LogSettings) -> Segment:

@@ -32,6 +32,7 @@ from penstock.log.change_journal import ChangeJournal
 from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
 from penstock.log.compaction import Compactor, StartPass
 from penstock.log.journal import NOT_UNDERSTOOD
+from penstock.log.memory_space import MemorySpace
 from penstock.log.names import longer
 from penstock.log.offsets import OffsetsJournal
 from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
@@ -74,12 +75,13 @@ class LogStore:
         background: Background,
         compact: StartPass | None = None,
         space: DiskSpace | None = None,
+        memory: MemorySpace | None = None,
     ) -> None:
         self._files = files
         self._folder = folder
         self._clock = clock
         self._background = background
-        self._memory = MemoryFiles()
+        self._memory_files = MemoryFiles()
         self._unreadable: set[Path] = set()
         self._topics = folder / "topics"
         files.make_folder(self._topics)
@@ -87,6 +89,8 @@ class LogStore:
         self.clean = files.exists(folder / "clean")
         self.space = space or DiskSpace(files, folder, clock)
         self.space.begin()
+        self.memory = memory or MemorySpace(clock)
+        """What topics of durability `memory` may hold."""
         self.positions = Positions(files, folder / "positions.journal", clock)
         self.positions.make_room = self.space.found_full
         self.catalog = Catalog(files, folder / _CATALOG)
@@ -276,9 +280,7 @@ class LogStore:
     ) -> Partition:
         identity = PartitionId(entry.id, partition)
         if settings.durability is Durability.MEMORY:
-            self._memory.make_folder(folder)
-            segments = [new_segment(self._memory, folder, 0, settings)]
-            return self._partition(self._memory, entry, identity, settings, observer, segments, 0)
+            return self._partition_in_memory(entry, identity, settings, observer)
         known = self.positions.get(identity)
         finish_repair(self._files, folder)
         if not self._files.exists(folder):
@@ -291,13 +293,12 @@ class LogStore:
             _log.info("%s: checked %d bytes", folder.name, recovered.scanned_bytes)
         # Where a power failure may take the end, it may take it to before the start.
         start = min(known.start, recovered.segments[-1].next_offset)
-        return self._partition(
-            self._files, entry, identity, settings, observer, recovered.segments, start
+        return self._partition_on_disk(
+            entry, identity, settings, observer, recovered.segments, start
         )
 
-    def _partition(
+    def _partition_on_disk(
         self,
-        files: Files,
         entry: TopicEntry,
         identity: PartitionId,
         settings: LogSettings,
@@ -305,9 +306,33 @@ class LogStore:
         segments: list[Segment],
         start: int,
     ) -> Partition:
-        folder = self.partition_folder(entry.name, identity.partition)
+        folder, files = self.partition_folder(entry.name, identity.partition), self._files
         return Partition(
             identity, entry.name, folder, files, settings, observer, segments, start, self.epoch
+        )
+
+    def _partition_in_memory(
+        self,
+        entry: TopicEntry,
+        identity: PartitionId,
+        settings: LogSettings,
+        observer: BatchObserver,
+    ) -> Partition:
+        folder = self.partition_folder(entry.name, identity.partition)
+        files = self._memory_files
+        files.make_folder(folder)
+        segments = [new_segment(files, folder, 0, settings)]
+        return Partition(
+            identity,
+            entry.name,
+            folder,
+            files,
+            settings,
+            observer,
+            segments,
+            0,
+            self.epoch,
+            self.memory,
         )
 
     def _create_folder(self, entry: TopicEntry, folder: Path) -> None:
@@ -343,16 +368,14 @@ class LogStore:
     ) -> Partition:
         folder = self.partition_folder(entry.name, number)
         self._files.make_folder(folder)
-        files: Files = self._files
-        if settings.durability is Durability.MEMORY:
-            files = self._memory
-            files.make_folder(folder)
-        segments = [new_segment(files, folder, 0, settings)]
         identity = PartitionId(entry.id, number)
-        return self._partition(files, entry, identity, settings, observer, segments, 0)
+        if settings.durability is Durability.MEMORY:
+            return self._partition_in_memory(entry, identity, settings, observer)
+        segments = [new_segment(self._files, folder, 0, settings)]
+        return self._partition_on_disk(entry, identity, settings, observer, segments, 0)
 
     def _undo_creation(self, folders: list[Path]) -> None:
-        for files in (self._memory, self._files):
+        for files in (self._memory_files, self._files):
             for folder in folders:
                 # What stays belongs to no topic, and the next start puts it aside.
                 with suppress(OSError):
@@ -412,8 +435,8 @@ class LogStore:
             self.commit.forget(partition)
             partition.offline = "the topic was deleted"
             self.positions.forget(partition.identity)
-            if self._memory.exists(partition.folder):
-                remove_tree(self._memory, partition.folder)
+            if partition.memory is not None:
+                self._remove_from_memory(partition)
         renames: list[tuple[Path, Path]] = []
         for number in range(entry.partitions):
             folder = self.partition_folder(entry.name, number)
@@ -429,6 +452,11 @@ class LogStore:
                 self._background(partial(self._remove_folders, [new for _, new in renames]))
 
         self.commit.after(durable)
+
+    def _remove_from_memory(self, partition: Partition) -> None:
+        remove_tree(self._memory_files, partition.folder)
+        partition.let_go_of_files()  # a fetch that waits may hold the partition for a while
+        self.memory.give_back(partition.size_bytes)
 
     def _check_metadata(self) -> None:
         error = self.commit.metadata_failed
@@ -451,7 +479,7 @@ class LogStore:
         The commit thread takes their names away, in order with all other changes of names; the data
         goes in the background.
         """
-        files = self._memory if partition.settings.durability is Durability.MEMORY else self._files
+        files = self._files if partition.memory is None else self._memory_files
         removed: list[Path] = []
         self.commit.metadata_changed(partial(_retire, files, partition.folder, segments, removed))
         self.commit.after(lambda: self._background(partial(_remove_files, files, removed)))
@@ -461,7 +489,7 @@ class LogStore:
     def close(self, partitions: Iterable[Partition]) -> None:
         """Write every checkpoint and the mark of an orderly stop. No round may be running."""
         assert self.commit.idle
-        kept = [p for p in partitions if p.settings.durability is not Durability.MEMORY]
+        kept = [partition for partition in partitions if partition.memory is None]
         for partition in kept:
             partition.let_go_of_files()  # they may have all descriptors, and closing takes a few
         self._files.sync_all(self._folder)

@@ -29,12 +29,15 @@ from penstock.kafka.fetch_session import FetchSessions
 from penstock.kafka.share_session import ShareSessions
 from penstock.limits import (
     CONNECTIONS_MAX,
+    MEMORY_TOPICS_DIVISOR,
     OFFSETS_SYNC_SECONDS,
     RECEIVE_BUFFER_LOOK_SECONDS,
     SWITCH_SECONDS,
 )
+from penstock.log.memory_space import MemorySpace
 from penstock.log.space import means_full
 from penstock.log.store import LogStore, foreign_names, not_started
+from penstock.machine import memory_bytes
 from penstock.server.cleaner import CleanerProcess
 from penstock.server.connection import Connection, Connections
 from penstock.server.http_listener import HttpListener
@@ -109,6 +112,7 @@ class Server:
             raise not_started(f"open data folder {data}", error) from error
 
     def _open_folder(self, loop: asyncio.AbstractEventLoop, data: Path) -> None:
+        bound = self._settings.memory_topics or memory_bytes() // MEMORY_TOPICS_DIVISOR
         store = LogStore(
             self._files,
             data,
@@ -118,6 +122,7 @@ class Server:
             sync=self._sync_thread.sync if isinstance(self._files, OsFiles) else None,
             background=self._cold_threads.start,
             compact=self._cleaner.start,
+            memory=MemorySpace(self._clock, bound),
         )
         self.broker = Broker(
             store, self._clock, call_later=loop.call_later, dialect=ConsumerDialect()

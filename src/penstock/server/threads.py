@@ -77,6 +77,7 @@ class SyncThread:
             if job is None:
                 return
             self._loop.call_soon_threadsafe(job())
+            del job  # or what it has removed from memory would stay there until the next one
 
     def stop(self) -> None:
         """End after the jobs that are queued."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import Address, ServeSettings
+from penstock.config import Address, ServeSettings, parse_bytes
 from penstock.errors import UsageError
 
 
@@ -102,3 +102,18 @@ def test_address_of_other_machines_needs_insecure(host: str) -> None:
 def test_advertised_address_must_be_one_to_connect_to(address: Address, cause: str) -> None:
     with pytest.raises(UsageError, match=cause):
         ServeSettings(Path("data"), advertise=address).validate()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("1000", 1000), ("3KiB", 3072), ("512MiB", 2**29), ("2GiB", 2**31)]
+)
+def test_a_number_of_bytes_is_read(text: str, size: int) -> None:
+    assert parse_bytes("--memory-topics", text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0MiB", "-1", "1.5GiB", "2 GiB", "2GB", "1_000", "MiB", "٣"]
+)
+def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot read --memory-topics: .*; write 512MiB"):
+        parse_bytes("--memory-topics", text)

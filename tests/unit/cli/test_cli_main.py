@@ -21,6 +21,7 @@ from penstock.errors import (
     ConflictError,
     DamagedLogError,
     DiskFullError,
+    MemoryFullError,
     NotFoundError,
     PenstockError,
     UnavailableError,
@@ -90,6 +91,7 @@ def test_reference_has_every_command_and_option(name: str) -> None:
         (UnavailableError, 6),
         (DamagedLogError, 7),
         (DiskFullError, 1),
+        (MemoryFullError, 1),
     ],
 )
 def test_error_becomes_a_line_and_an_exit_code(
@@ -164,6 +166,11 @@ def test_closed_output_is_141_and_silent(
         (["serve", "--data", "d", "--kafka", "9092"], 2, "it has no host; write 127.0.0.1:9092"),
         (["serve", "--data", "d", "--kafka", "0.0.0.0:9092"], 2, "add --insecure"),
         (["serve", "--data", "d", "--advertise", "me:0"], 2, "cannot advertise me:0"),
+        (
+            ["serve", "--data", "d", "--memory-topics", "much"],
+            2,
+            "write 512MiB, 2GiB, or the bytes",
+        ),
         (["topics", "list", "-b", "here"], 2, "write here:9092"),
         (["topics", "list", "-b", CLOSED], 6, f"cannot reach {CLOSED}: connection refused"),
         (["topics", "create", "x", "--config", "a"], 2, "it has no '='; write NAME=VALUE"),
@@ -218,6 +225,7 @@ def test_serve_passes_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(server, "serve", seen.append, raising=False)
     monkeypatch.setitem(sys.modules, server.__name__, server)
     monkeypatch.setenv("PENSTOCK_ADVERTISE", "logs.example.org:9092")
+    monkeypatch.setenv("PENSTOCK_MEMORY_TOPICS", "3MiB")
     args = ["serve", "--data", str(tmp_path), "--kafka", "[::]:0", "--insecure"]
     assert main.run(args) == 0
     (settings,) = seen
@@ -225,6 +233,7 @@ def test_serve_passes_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert str(settings.kafka) == "[::]:0"
     assert str(settings.advertise) == "logs.example.org:9092"
     assert settings.insecure
+    assert settings.memory_topics == 3 * 2**20
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
