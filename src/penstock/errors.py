@@ -7,7 +7,8 @@ PenstockError                     carries operation, cause and remedy; its text 
 ├── UnavailableError              a peer that does not answer
 └── StorageError                  the disk, or what is on it
     ├── DamagedLogError           bytes below the durable point are not what was written
-    │   └── UnreadableLogError    nobody can say what they are: the disk or the system refuses them
+    │   ├── UnreadableLogError    nobody can say what they are: the disk or the system refuses them
+    │   └── UnsettledLogError     there is no room to settle what a crash has left of them
     ├── OfflineError              this partition was taken out of service; others go on
     ├── DiskFullError             writes are refused until space returns
     ├── MemoryFullError           the same for topics that are kept in memory
@@ -60,6 +61,10 @@ class DamagedLogError(StorageError):
 
 class UnreadableLogError(DamagedLogError):
     """A partition's files cannot be opened or read; they may be whole."""
+
+
+class UnsettledLogError(DamagedLogError):
+    """What a crash has left of a partition must be put aside first, and the disk is full."""
 
 
 class OfflineError(StorageError):

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import errno
 import random
+from pathlib import Path
 
 import pytest
 from tests.fault.findings import Findings
 from tests.fault.histories import Life
-from tests.fault.machine import FREE_BYTES_MIN, RESERVE_BYTES, Machine, tolerated
+from tests.fault.machine import FREE_BYTES_MIN, HOME, RESERVE_BYTES, Machine, tolerated
 
-from penstock.errors import DiskFullError, OfflineError
-from penstock.log.space import means_full
+from penstock.errors import DiskFullError, OfflineError, UnsettledLogError
 from penstock.testing.faulty import FaultyFiles
 from penstock.testing.power_failure import Keep
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(1200)]
 
+TORN, ASIDE = HOME / "topics" / "a-0", HOME / "quarantine"
+TEARING = (Keep.PAGES_512, Keep.PAGES_4096, Keep.TORN_512, Keep.TORN_4096, Keep.ZEROS)
 AFTERWARDS = (Keep.NOTHING, Keep.PAGES_512, Keep.EVERYTHING)
+
+
+def contents(life: Life, folder: Path) -> bytes:
+    """Of all segments in a folder, or of what recovery has cut."""
+    paths = [path for path in sorted(life.files.paths()) if path.parent == folder]
+    return b"".join(life.files.read(path) for path in paths if path.suffix in (".log", ".0"))
 
 
 def play_on(life: Life, findings: Findings, where: str) -> None:
@@ -193,19 +201,52 @@ class TestDiskFull:
 
     @pytest.mark.parametrize("policy", Keep)
     def test_a_restart_without_any_room(self, policy: Keep) -> None:
-        """Only what a power failure has torn needs room, to be put aside."""
         life, machine = self.full()
         machine.settle()
         life.files.capacity = sum(len(life.files.read(path)) for path in life.files.paths())
         after = life.after_crash(policy, 1)
-        try:
-            after.start().check()
-        except (OSError, DiskFullError) as error:
-            assert isinstance(error, DiskFullError) or means_full(error)
-            assert policy is not Keep.EVERYTHING
+        after.start().check()
+        after = after.after_crash(Keep.EVERYTHING, 1)
         after.files.capacity = None
         after.start().check()
         after.go_on()
+
+    @pytest.mark.parametrize("policy", Keep)
+    def test_a_torn_tail_without_any_room_costs_its_partition_only(self, policy: Keep) -> None:
+        refused = 0
+        for seed in range(1, 15):
+            life = self.killed_while_writing(policy, seed)
+            found = contents(life, TORN)
+            machine = life.start()
+            assert contents(life, TORN) == found or not machine.damaged
+            assert all(isinstance(error, UnsettledLogError) for error in machine.damaged)
+            assert ("a", 1) in machine.partitions
+            assert bool(machine.damaged) == (("a", 0) not in machine.partitions)
+            machine.look()
+            assert machine.damaged == [] or not contents(life, ASIDE)
+            refused += len(machine.damaged)
+            life = life.after_crash(Keep.EVERYTHING, seed)
+            life.files.capacity = None
+            life.start().check()
+            assert contents(life, TORN) + contents(life, ASIDE) == found
+            life.go_on()
+        assert bool(refused) == (policy in TEARING)
+
+    def killed_while_writing(self, policy: Keep, seed: int) -> Life:
+        """One partition has much that is not synced, and others have taken the reserve as well."""
+        life = Life(seed)
+        machine = life.start()
+        machine.create_topic("a", 2)
+        for number in range(6):
+            machine.produce("a", number % 2, 1)
+            machine.settle()
+        machine.produce("a", 0, 1, count=3, size=1500)
+        life = life.after_crash(policy, seed)
+        files = life.files
+        if files.exists(HOME / "reserve"):
+            files.remove(HOME / "reserve")
+        files.capacity = sum(len(files.read(path)) for path in files.paths())
+        return life
 
     @pytest.mark.parametrize("policy", Keep)
     def test_a_disk_that_fills_up_without_warning(self, policy: Keep) -> None:

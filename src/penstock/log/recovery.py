@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -307,11 +308,18 @@ class Recovery:
         copy = self._files.open(path, create=True)
         size = segment.file.size()
         at = position
-        while at < size:
-            piece = segment.file.pread(_PIECE_BYTES, at)
-            copy.pwrite([piece], at - position)
-            at += len(piece)
-        copy.sync()
+        try:
+            while at < size:
+                piece = segment.file.pread(_PIECE_BYTES, at)
+                copy.pwrite([piece], at - position)
+                at += len(piece)
+            copy.sync()
+        except OSError:
+            # Half of it is of no use, and would keep what little room there is.
+            with suppress(OSError):
+                copy.truncate(0)
+                self._files.remove(path)
+            raise
         self._files.sync_folder(self._quarantine)
         return path
 

@@ -25,7 +25,13 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from penstock.clock import Clock
-from penstock.errors import DiskFullError, FormatError, StorageError, UnreadableLogError
+from penstock.errors import (
+    DiskFullError,
+    FormatError,
+    StorageError,
+    UnreadableLogError,
+    UnsettledLogError,
+)
 from penstock.files import Files, lacks_descriptor, read_whole, write_atomically
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
 from penstock.log.change_journal import ChangeJournal
@@ -82,7 +88,7 @@ class LogStore:
         self._clock = clock
         self._background = background
         self._memory_files = MemoryFiles()
-        self._unreadable: set[Path] = set()
+        self._left_out: set[Path] = set()
         self._topics = folder / "topics"
         files.make_folder(self._topics)
         self.cluster_id = self._check_format()
@@ -247,23 +253,41 @@ class LogStore:
         """Open or create one partition of a topic that is in the catalog.
 
         Raises:
-            DamagedLogError: see recovery.py, or its files cannot be read; other partitions are not
-                concerned.
+            DamagedLogError: see recovery.py; or its files cannot be read, or there is no room for what
+                its recovery has to write; other partitions are not concerned.
             StorageError: no partition could be opened now.
         """
         folder = self.partition_folder(entry.name, partition)
+        opened = partial(self._open_partition, entry, partition, folder, settings, observer)
         try:
-            return self._open_partition(entry, partition, folder, settings, observer)
+            return self._in_reserved_room(opened)
         except OSError as error:
             raise self._not_opened(folder, error) from error
+
+    def _in_reserved_room(self, opened: Callable[[], Partition]) -> Partition:
+        """Open a partition, if need be in the room that was kept for such a case."""
+        try:
+            return opened()
+        except OSError as error:
+            if not means_full(error):
+                raise
+        self.space.found_full()
+        return opened()
 
     def _not_opened(self, folder: Path, error: OSError) -> StorageError:
         """What to say of a partition that the system does not let us open."""
         operation = f"open {folder.name}"
-        if means_full(error) or lacks_descriptor(error):
+        if lacks_descriptor(error):
             # It would be the same for all that follow, and none of them is to blame.
             return not_started(operation, error)
-        self._unreadable.add(folder)
+        self._left_out.add(folder)
+        if means_full(error):
+            # Not so here: most have nothing to write.
+            return UnsettledLogError(
+                operation,
+                f"there is no room for what its recovery has to write ({error})",
+                "free some space on that disk, and restart; nothing of it is lost meanwhile",
+            )
         return UnreadableLogError(
             operation,
             f"its files cannot be read: {error}",
@@ -409,8 +433,8 @@ class LogStore:
         )
 
     def _is_described(self, folder: Path) -> bool:
-        # What cannot be read is not written to: an error there would be taken for one of all metadata.
-        return folder not in self._unreadable and self._files.exists(folder)
+        # What is left out is not written to: an error there would be taken for one of all metadata.
+        return folder not in self._left_out and self._files.exists(folder)
 
     def _describe_beside(self, folders: list[Path], entry: TopicEntry) -> None:
         """Write what the catalog says of a topic beside its partitions. Runs on the commit thread."""
@@ -440,7 +464,7 @@ class LogStore:
         renames: list[tuple[Path, Path]] = []
         for number in range(entry.partitions):
             folder = self.partition_folder(entry.name, number)
-            self._unreadable.discard(folder)
+            self._left_out.discard(folder)
             if self._files.exists(folder):
                 renames.append((folder, folder.with_name(_deleted_name(folder.name, entry.id))))
         # In this order: a folder loses its name only when the catalog's word is durable.
@@ -500,8 +524,8 @@ class LogStore:
         ends = {p.identity: Position(p.end_offset, p.start_offset) for p in whole}
         self.positions.note(ends)
         self.positions.rewrite()
-        # What could not be read has not been checked since a crash that may lie before this start.
-        checked = len(whole) == len(kept) and not self._unreadable
+        # What was left out has not been checked since a crash that may lie before this start.
+        checked = len(whole) == len(kept) and not self._left_out
         if checked and self.commit.metadata_failed is None:
             write_atomically(self._files, self._folder / "clean", b"stopped in order\n")
 

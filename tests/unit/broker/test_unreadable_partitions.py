@@ -1,4 +1,4 @@
-"""A partition whose files the system does not give us: it is left out, and everything else goes on."""
+"""A partition that the system does not let us open: it is left out, and everything else goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.log import DATA, Log, values
 
-from penstock.errors import DamagedLogError, DiskFullError, StorageError
+from penstock.errors import DamagedLogError, StorageError, UnsettledLogError
+from penstock.files import read_whole
 from penstock.memory_files import failure
 from penstock.testing.faulty import FaultyFile, FaultyFiles
 
@@ -32,11 +33,15 @@ class PartlyBadFiles(FaultyFiles):
         super().__init__()
         self.unopened: Sequence[tuple[Path, int]] = ()
         self.unreadable: Sequence[Path] = ()
+        self.unopened_with_reserve: Path | None = None
 
     def open(self, path: Path, *, create: bool = False) -> FaultyFile:
         for place, code in self.unopened:
             if path.is_relative_to(place):
                 raise failure(code, path)
+        below = self.unopened_with_reserve
+        if below is not None and path.is_relative_to(below) and self.exists(DATA / "reserve"):
+            raise failure(errno.EDQUOT, path)
         file = super().open(path, create=create)
         if path in self.unreadable:
             return UnreadableFile(self, path, file.content)
@@ -137,9 +142,43 @@ def test_without_descriptors_there_is_no_start(log: Log, files: PartlyBadFiles, 
     assert "ulimit -n" in refusal.value.remedy
 
 
-def test_without_room_for_a_recovery_there_is_no_start(log: Log, files: PartlyBadFiles) -> None:
-    """The disk is to blame, and freeing space helps: the partition is not given up for that."""
+def tear(files: PartlyBadFiles) -> None:
     files.open(BAD_LOG).pwrite([b"torn"], files.open(BAD_LOG).size())
-    files.unopened = [(DATA / "quarantine", errno.ENOSPC)]
-    with pytest.raises(DiskFullError, match="free some space"):
+
+
+def must_be_settled(log: Log) -> None:
+    assert values(log.broker.topic("bad").partition(0)) == [b"stored"]
+    (kept,) = log.files.list(DATA / "quarantine")
+    assert read_whole(log.files, DATA / "quarantine" / kept) == b"torn"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_without_room_for_its_recovery_it_waits_for_a_start_that_has_some(
+    log: Log, files: PartlyBadFiles, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    tear(files)
+    files.unopened = [(DATA / "quarantine", code)]
+    with caplog.at_level(logging.ERROR):
         log.restart(clean=False)
+    (told,) = caplog.messages
+    assert told.startswith("open bad-0: there is no room for what its recovery has to write")
+    assert "free some space on that disk, and restart" in told
+    with pytest.raises(UnsettledLogError, match="free some space"):
+        log.broker.topic("bad").partition(0)
+    log.clock.advance(1)
+    must_serve_the_other(log)
+    files.unopened = []
+    log.restart(clean=True)
+    assert not log.store.clean
+    must_be_settled(log)
+
+
+def test_a_recovery_may_have_what_was_reserved(log: Log, files: PartlyBadFiles) -> None:
+    """A quota is not seen in the free space of the disk: one learns of it by the first write."""
+    log.store.space.watch()
+    assert files.exists(DATA / "reserve")
+    tear(files)
+    files.unopened_with_reserve = DATA / "quarantine"
+    log.restart(clean=False)
+    must_be_settled(log)
+    assert log.store.space.full
