@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import resource
+import select
 import socket
 import struct
 import threading
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from tests.clients.contract import Code, Record, eventually
 from tests.clients.wire import LATEST, Wire, build_batch, fetch_request, produce_request
 
@@ -145,6 +146,48 @@ def memory_mib() -> int:
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() // MIB
+
+
+# ---- what takes long --------------------------------------------------------------------------
+
+
+def many_names(count: int) -> Any:
+    topic = MetadataRequest.MetadataRequestTopic
+    return MetadataRequest(
+        topics=[topic(name=f"topic-{number}") for number in range(count)],
+        allow_auto_topic_creation=False,
+    )
+
+
+def test_others_are_answered_while_a_large_request_is_handled(
+    running: RunningBroker, wire: Wire
+) -> None:
+    request = many_names(100_000)
+    wire.send(request, 8)
+    with Wire(running.bootstrap, timeout=10) as other:
+        for _ in range(5):
+            other.call(ApiVersionsRequest(), 0)
+    before, _, _ = select.select([wire.socket], [], [], 0)
+    assert not before, "the large one was answered first"
+    wire.socket.settimeout(60)
+    assert len(wire.receive(request).topics) == 100_000
+
+
+def test_what_comes_behind_a_large_request_is_answered_after_it(wire: Wire) -> None:
+    large, small = many_names(20_000), ApiVersionsRequest()
+    wire.send(large, 8)
+    wire.send(small, 0)
+    wire.socket.settimeout(60)
+    assert len(wire.receive(large).topics) == 20_000
+    assert wire.receive(small).api_keys
+
+
+def test_who_asks_for_much_and_goes_disturbs_nobody(running: RunningBroker) -> None:
+    for _ in range(20):
+        with Wire(running.bootstrap) as wire:
+            wire.send(many_names(5_000), 8)
+    with Wire(running.bootstrap, timeout=60) as wire:
+        assert len(wire.call(many_names(5_000), 8).topics) == 5_000
 
 
 # ---- what is no frame, and what is no request ------------------------------------------------

@@ -12,9 +12,10 @@ from penstock.broker import topic_config
 from penstock.broker.broker import Broker
 from penstock.broker.producers import ProducerTable
 from penstock.files import Buffer, FileSlice
-from penstock.kafka.call import Context, Peer, Waiting
+from penstock.kafka.call import Context, Peer, Pending
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
+from penstock.kafka.pace import Pace
 from penstock.kafka.share_session import ShareSessions
 from penstock.log.catalog import TopicEntry
 from penstock.log.space import DiskSpace
@@ -63,7 +64,8 @@ class Slot:
 
     def __init__(self, correlation_id: int) -> None:
         self.data: bytes | None = None
-        self.waiting: Waiting | None = None
+        self.waiting: Pending | None = None
+        self.error: Exception | None = None
         self._correlation_id = correlation_id
 
     def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
@@ -82,6 +84,16 @@ class Slot:
 
     def rest(self, seconds: float) -> None:
         """Nothing is sent twice here."""
+
+    def hold(self) -> None:
+        """Nothing else is sent before the answer."""
+
+    def release(self) -> None:
+        """Nothing waited."""
+
+    def fail(self, error: Exception) -> None:
+        """The connection would end."""
+        self.error = error
 
 
 class Alarm:
@@ -120,6 +132,7 @@ class Stage:
             call_soon=self._turns.append,
             call_later=self._call_later,
             run_cold=_at_once,
+            pace=Pace(clock, self._turns.append, _at_once),
             advertised=None,
             fetch_sessions=FetchSessions(Random(0)),
             share_sessions=ShareSessions(),
@@ -137,6 +150,8 @@ class Stage:
         self._dispatcher.handle(memoryview(bytearray(frame)), PEER, slot)
         for _ in range(_ROUNDS_MAX):
             self.settle()
+            if slot.error is not None:
+                raise slot.error
             if slot.data is not None:
                 break
             self._let_time_pass()

@@ -13,24 +13,24 @@ _TOPIC = DescribeProducersResponse.TopicResponse
 _PARTITION = _TOPIC.PartitionResponse
 
 
-def describe_producers(call: Call, request: Message) -> Message:
+async def describe_producers(call: Call, request: Message) -> Message:
     """The idempotent producers of each partition, as duplicates are recognised by them."""
     return DescribeProducersResponse(
         topics=[
             _TOPIC(
                 name=topic.name,
                 partitions=[
-                    _partition(call, topic.name, number)
+                    await _partition(call, topic.name, number)
                     # Each once: an answer can be far larger than what asks for it.
-                    for number in dict.fromkeys(topic.partition_indexes)
+                    async for number in call.each(dict.fromkeys(topic.partition_indexes))
                 ],
             )
-            for topic in request.topics
+            async for topic in call.each(request.topics)
         ]
     )
 
 
-def _partition(call: Call, topic: str, number: int) -> Message:
+async def _partition(call: Call, topic: str, number: int) -> Message:
     broker = call.context.broker
     try:
         table = broker.appender.producers(broker.topic(topic).partition(number))
@@ -55,6 +55,6 @@ def _partition(call: Call, topic: str, number: int) -> Message:
                 coordinator_epoch=-1,
                 current_txn_start_offset=one.transaction_start,
             )
-            for one in table.states()
+            async for one in call.each(list(table.states()))
         ],
     )

@@ -6,6 +6,7 @@ The ranges are those of Kafka 4.3, so that clients take the broker for one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from kafka.protocol import admin, consumer, metadata, producer
@@ -39,6 +40,8 @@ from penstock.kafka import (
     transactions,
 )
 from penstock.kafka.call import Call
+from penstock.kafka.pace import LargeRequest, Made
+from penstock.limits import LARGE_REQUEST_BYTES_MIN
 from penstock.wire import codec
 from penstock.wire import share_group_messages as share
 from penstock.wire.codec import Message, MessageClass
@@ -47,7 +50,7 @@ from penstock.wire.consumer_group_messages import (
     ConsumerGroupHeartbeatRequest,
 )
 
-Handler = Callable[[Call, Message], Message | None]
+Handler = Callable[[Call, Message], Made]
 
 
 class Api(NamedTuple):
@@ -65,9 +68,12 @@ def _plain(request: MessageClass, lowest: int, highest: int, handler: Handler) -
     """A request that is decoded and answered by the schema codec."""
 
     def handle(call: Call) -> None:
-        response = handler(call, codec.decode(request, call.body, call.version))
-        if response is not None:
-            call.reply(response)
+        pace = call.context.pace
+        if len(call.frame) < LARGE_REQUEST_BYTES_MIN:
+            pace.handled(call, handler(call, codec.decode(request, call.body, call.version)))
+        else:
+            decode = partial(codec.decode_bounded, request, call.body, call.version)
+            pace.take(LargeRequest(call, decode, partial(handler, call)))
 
     return _api(request, lowest, highest, handle, advertised_lowest=lowest)
 

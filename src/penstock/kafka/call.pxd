@@ -12,6 +12,7 @@ cdef class Context:
     cdef public object call_soon
     cdef public object call_later
     cdef public object run_cold
+    cdef public object pace
     cdef public object advertised
     cdef public object fetch_sessions
     cdef public object share_sessions
@@ -26,8 +27,17 @@ cdef class Call:
     cdef public int correlation_id
     cdef public object frame
     cdef public Py_ssize_t body_start
+    cdef public bint is_large
 
     @cython.locals(broker=Broker)
     cpdef Topic topic(self, TopicKey key)
     @cython.locals(size=Py_ssize_t)
     cpdef reply_parts(self, parts, bint flexible)
+
+
+cdef class EncodedApart:
+    cdef Call _call
+    cdef object _response
+    cdef bint _flexible
+    cdef object _body
+    cdef object _error

@@ -5,16 +5,17 @@ This module may run compiled (setup.py), with the C types that stand in call.pxd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
 from penstock.clock import Clock
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.fetch_session import FetchSessions
+from penstock.kafka.pace import Pace
 from penstock.kafka.share_session import ShareSessions
 from penstock.wire import codec
 from penstock.wire.codec import Message
@@ -23,6 +24,8 @@ from penstock.wire.requests import PartitionKey, TopicKey
 _RESPONSE = Struct(">ii")
 _CLIENT_ID_LENGTH = Struct(">h")
 NODE_ID = 1
+_NOTHING = memoryview(b"")
+_T = TypeVar("_T")
 
 
 class Timer(Protocol):
@@ -33,15 +36,19 @@ class Timer(Protocol):
         ...
 
 
-class Waiting(Protocol):
-    """A request that is answered later."""
-
-    def finish(self) -> None:
-        """Answer with what there is."""
-        ...
+class Pending(Protocol):
+    """A request that is not answered yet."""
 
     def abandon(self) -> None:
         """Nobody wants the answer any more."""
+        ...
+
+
+class Waiting(Pending, Protocol):
+    """A request that waits for something to happen."""
+
+    def finish(self) -> None:
+        """Answer with what there is."""
         ...
 
 
@@ -54,6 +61,7 @@ class Context:
         call_soon: calls at the end of the loop's turn.
         call_later: calls after so many seconds.
         run_cold: runs the first on a thread, then the second on the loop.
+        pace: takes what takes long in pieces.
         advertised: where clients are told to connect; None for where they did.
         fetch_sessions: all of them.
         share_sessions: those of share groups' members.
@@ -67,6 +75,7 @@ class Context:
         call_soon: Callable[[Callable[[], None]], object],
         call_later: Callable[[float, Callable[[], None]], Timer],
         run_cold: Callable[[Callable[[], None], Callable[[], None]], None],
+        pace: Pace,
         advertised: tuple[str, int] | None,
         fetch_sessions: FetchSessions,
         share_sessions: ShareSessions,
@@ -76,6 +85,7 @@ class Context:
         self.call_soon = call_soon
         self.call_later = call_later
         self.run_cold = run_cold
+        self.pace = pace
         self.advertised = advertised
         self.fetch_sessions = fetch_sessions
         self.share_sessions = share_sessions
@@ -86,7 +96,7 @@ class Context:
 class Answer(Protocol):
     """The place of one answer in its connection's order."""
 
-    waiting: Waiting | None
+    waiting: Pending | None
     """Who is told if the client goes before there is an answer."""
 
     def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
@@ -99,6 +109,18 @@ class Answer(Protocol):
 
     def rest(self, seconds: float) -> None:
         """Take no further request of this client for a while; this one is answered all the same."""
+        ...
+
+    def hold(self) -> None:
+        """Take no further request of this client, and keep the frame of this one, until `release`."""
+        ...
+
+    def release(self) -> None:
+        """Go on with this client's requests."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """There is no answer: end the connection."""
         ...
 
 
@@ -140,6 +162,8 @@ class Call:
         self.correlation_id = correlation_id
         self.frame = frame
         self.body_start = body_start
+        self.is_large = False
+        """Whether it takes so long that its answer is encoded on a thread."""
 
     @property
     def body(self) -> memoryview:
@@ -152,6 +176,14 @@ class Call:
         length = max(0, _CLIENT_ID_LENGTH.unpack_from(self.frame, 8)[0])
         return str(self.frame[10 : 10 + length], "utf-8", "replace")
 
+    def forget_frame(self) -> None:
+        """The handler has ended: an answer can take a minute, and the receive buffer must not wait."""
+        self.frame = _NOTHING
+
+    def each(self, items: Iterable[_T]) -> AsyncIterator[_T]:
+        """Items of which there can be many; others go first now and then."""
+        return self.context.pace.each(items)
+
     def topic(self, key: TopicKey) -> Topic:
         """The topic that a request names, or UnknownTopicError."""
         broker = self.context.broker
@@ -159,8 +191,11 @@ class Call:
 
     def reply(self, response: Message) -> None:
         """Answer with a message."""
-        body = codec.encode(response, self.version)
-        self.reply_parts([body], codec.is_flexible(type(response), self.version))
+        flexible = codec.is_flexible(type(response), self.version)
+        if self.is_large:
+            EncodedApart(self, response, flexible).start()
+        else:
+            self.reply_parts([codec.encode(response, self.version)], flexible)
 
     def reply_parts(self, parts: Sequence[Buffer | FileSlice], flexible: bool) -> None:
         """Answer with an encoded body."""
@@ -169,3 +204,31 @@ class Call:
             size += len(part)
         head = _RESPONSE.pack(size, self.correlation_id)
         self.answer.fill([head + b"\x00" if flexible else head, *parts])
+
+
+class EncodedApart:
+    """An answer that is encoded on a thread."""
+
+    def __init__(self, call: Call, response: Message, flexible: bool) -> None:
+        self._call = call
+        self._response = response
+        self._flexible = flexible
+        self._body = b""
+        self._error: Exception | None = None
+
+    def start(self) -> None:
+        """Encode, then answer."""
+        self._call.context.pace.apart(self._encode, self._send)
+
+    def _encode(self) -> None:
+        try:
+            self._body = codec.encode(self._response, self._call.version)
+        except Exception as error:
+            self._error = error
+        self._response = None  # here, and not on the loop: there are many pieces to give back
+
+    def _send(self) -> None:
+        if self._error is not None:
+            self._call.answer.fail(self._error)
+        else:
+            self._call.reply_parts([self._body], self._flexible)

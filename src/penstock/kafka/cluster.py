@@ -37,19 +37,24 @@ def advertised_address(call: Call) -> tuple[str, int]:
 # -- Metadata
 
 
-def metadata(call: Call, request: Message) -> Message | None:
+async def metadata(call: Call, request: Message) -> Message | None:
     """Topics and where they are; topics that are missed are made if the client allows it."""
     if request.topics is None or (call.version == 0 and not request.topics):
         known = call.context.broker.topics()
-        return _metadata(call, request, [_topic(call, request, topic) for topic in known])
+        return _metadata(
+            call, request, [await _topic(call, request, t) async for t in call.each(known)]
+        )
     found: list[Message] = []
     made: list[Topic] = []
-    for name, topic_id in dict.fromkeys((t.name, t.topic_id) for t in request.topics):
+    # Each once: an answer can be far larger than the name.
+    wanted = {(t.name, t.topic_id): None async for t in call.each(request.topics)}
+    async for name, topic_id in call.each(wanted):
         try:
             if name is None:
-                found.append(_topic(call, request, call.context.broker.topic_by_id(topic_id)))
+                topic = call.context.broker.topic_by_id(topic_id)
             else:
-                found.append(_topic(call, request, _find_or_make(call, request, name, made)))
+                topic = _find_or_make(call, request, name, made)
+            found.append(await _topic(call, request, topic))
         except (PenstockError, OSError) as error:
             found.append(_missing(call, name, topic_id, failure(error)))
     if not made:
@@ -99,14 +104,14 @@ def _metadata(call: Call, request: Message, topics: list[Message]) -> Message:
     )
 
 
-def _topic(call: Call, request: Message, topic: Topic) -> Message:
+async def _topic(call: Call, request: Message, topic: Topic) -> Message:
     message = MetadataResponse.MetadataResponseTopic
     return message(
         name=topic.name,
         topic_id=topic.entry.id,
         partitions=[
             _partition(call, message.MetadataResponsePartition, topic, number)
-            for number in range(len(topic.partitions))
+            async for number in call.each(range(len(topic.partitions)))
         ],
         authorized_operations=(
             _TOPIC_OPERATIONS if request.include_topic_authorized_operations else None
@@ -179,7 +184,7 @@ def describe_cluster(call: Call, request: Message) -> Message:
 # -- FindCoordinator
 
 
-def find_coordinator(call: Call, request: Message) -> Message:
+async def find_coordinator(call: Call, request: Message) -> Message:
     """Who looks after groups and transactions: this node."""
     fields = _coordinator(call, request.key_type)
     if call.version < 4:
@@ -187,7 +192,7 @@ def find_coordinator(call: Call, request: Message) -> Message:
     return FindCoordinatorResponse(
         coordinators=[
             FindCoordinatorResponse.Coordinator(key=key, **fields)
-            for key in request.coordinator_keys
+            async for key in call.each(request.coordinator_keys)
         ]
     )
 
@@ -208,18 +213,19 @@ def _coordinator(call: Call, key_type: int) -> dict[str, object]:
 # -- DescribeTopicPartitions
 
 
-def describe_topic_partitions(call: Call, request: Message) -> Message:
+async def describe_topic_partitions(call: Call, request: Message) -> Message:
     """Topics by name, as many partitions as fit, and where to go on."""
     broker = call.context.broker
     cursor = request.cursor
-    names = {topic.name for topic in request.topics} or {topic.name for topic in broker.topics()}
+    wanted = request.topics or broker.topics()
+    names = sorted({topic.name async for topic in call.each(wanted)})
     left = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
     if cursor is not None and cursor.partition_index < 0:
         return DescribeTopicPartitionsResponse(
-            topics=[_undescribed(name, Code.INVALID_REQUEST) for name in sorted(names)]
+            topics=[_undescribed(name, Code.INVALID_REQUEST) async for name in call.each(names)]
         )
     described: list[Message] = []
-    for name in sorted(names):
+    async for name in call.each(names):
         if cursor is not None and name < cursor.topic_name:
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0

@@ -14,7 +14,7 @@ _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _KNOWN: Final = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 
 
-def list_config_resources(call: Call, request: Message) -> Message:
+async def list_config_resources(call: Call, request: Message) -> Message:
     """Topics, groups with settings of their own, this node; loggers and client metrics have none."""
     # Version 0 is about client metrics alone.
     wanted = set(request.resource_types or _KNOWN) if call.version >= 1 else {_CLIENT_METRICS}
@@ -31,6 +31,6 @@ def list_config_resources(call: Call, request: Message) -> Message:
         error_code=Code.NONE,
         config_resources=[
             ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
-            for kind, name in found
+            async for kind, name in call.each(found)
         ],
     )

@@ -86,18 +86,18 @@ def _partitions(topics: Iterable[Message]) -> Iterator[PartitionId]:
 # -- ConsumerGroupDescribe
 
 
-def describe(call: Call, request: Message) -> Message:
+async def describe(call: Call, request: Message) -> Message:
     """Groups and their members."""
     return ConsumerGroupDescribeResponse(
         # Each once, as in DescribeGroups.
         groups=[
-            _describe(call, name, operations=request.include_authorized_operations)
-            for name in dict.fromkeys(request.group_ids)
+            await _describe(call, name, operations=request.include_authorized_operations)
+            async for name in call.each(dict.fromkeys(request.group_ids))
         ]
     )
 
 
-def _describe(call: Call, name: str, *, operations: bool) -> Message:
+async def _describe(call: Call, name: str, *, operations: bool) -> Message:
     message = ConsumerGroupDescribeResponse.DescribedGroup
     broker = call.context.broker
     try:
@@ -110,7 +110,10 @@ def _describe(call: Call, name: str, *, operations: bool) -> Message:
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor,
-        members=[_describe_member(broker, group, member) for member in group.members.values()],
+        members=[
+            _describe_member(broker, group, member)
+            async for member in call.each(list(group.members.values()))
+        ],
         authorized_operations=GROUP_OPERATIONS if operations else None,
     )
 

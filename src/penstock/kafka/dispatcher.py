@@ -18,7 +18,6 @@ from penstock.wire.requests import skip_header_tags
 _START = Struct(">hhih")
 _PRODUCE = 0
 _API_VERSIONS = 18
-_NOTHING = memoryview(b"")
 
 
 class Dispatcher:
@@ -28,7 +27,7 @@ class Dispatcher:
         self._context = context
 
     def handle(self, frame: memoryview, peer: Peer, answer: Answer) -> None:
-        """Answer a request, now or later. The frame may be reused once this returns.
+        """Answer a request, now or later. The frame may be reused once this returns, unless it is held.
 
         Raises:
             MalformedRequestError: the peer does not speak the protocol; close the connection.
@@ -49,8 +48,8 @@ class Dispatcher:
                 position = _skip_tags(frame, position)
             call = Call(self._context, peer, answer, version, correlation_id, frame, position)
             api.handle(call)
-            # An answer can take a minute; the receive buffer must not wait for it.
-            call.frame = _NOTHING
+            if not call.is_large:
+                call.forget_frame()
         elif key == _API_VERSIONS:
             # KIP-511: the client learns what it may use and asks again.
             call = Call(self._context, peer, answer, version, correlation_id, frame, position)

@@ -16,9 +16,12 @@ _RESULTS_UNTIL: Final = 1
 """Up to this version a success has a result for every feature."""
 
 
-def update_features(call: Call, request: Message) -> Message:
+async def update_features(call: Call, request: Message) -> Message:
     """Confirm the levels that are in force, refuse any other; as Kafka, all or none."""
-    outcomes = [_update(one.feature, one.max_version_level) for one in request.feature_updates]
+    outcomes = [
+        _update(one.feature, one.max_version_level)
+        async for one in call.each(request.feature_updates)
+    ]
     outcome = next((one for one in outcomes if not one.ok), DONE)
     answer = UpdateFeaturesResponse(error_code=outcome.code, error_message=outcome.message)
     if call.version <= _RESULTS_UNTIL:
@@ -26,7 +29,7 @@ def update_features(call: Call, request: Message) -> Message:
             UpdateFeaturesResponse.UpdatableFeatureResult(
                 feature=one.feature, error_code=Code.NONE, error_message=None
             )
-            for one in request.feature_updates
+            async for one in call.each(request.feature_updates)
             if outcome.ok
         ]
     return answer

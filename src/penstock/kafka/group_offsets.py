@@ -25,7 +25,7 @@ from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
 from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure, replying
-from penstock.log.committed import Committed
+from penstock.log.committed import Committed, Offsets
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message, MessageClass
 
@@ -52,23 +52,35 @@ def partition_id(topic: Topic, number: int) -> PartitionId:
     return PartitionId(topic.entry.id, number)
 
 
+def forget_deleted(broker: Broker, offsets: Offsets) -> None:
+    """Take out what belongs to topics that were deleted while others went first."""
+    for topic_id in {partition.topic_id for partition in offsets}:
+        try:
+            broker.topic_by_id(topic_id)
+        except UnknownTopicError:
+            for partition in [p for p in offsets if p.topic_id == topic_id]:
+                del offsets[partition]
+
+
 # -- OffsetFetch
 
 
-def offset_fetch(call: Call, request: Message) -> Message:
+async def offset_fetch(call: Call, request: Message) -> Message:
     """Where groups stand; who asks for stable offsets is told which may still change."""
     stable = call.version >= 7 and request.require_stable
     if call.version < 8:
         message = OffsetFetchResponse.OffsetFetchResponseTopic
         partition = message.OffsetFetchResponsePartition
-        topics = _fetched(call, request.group_id, request.topics, message, partition, stable)
+        topics = await _fetched(call, request.group_id, request.topics, message, partition, stable)
         return OffsetFetchResponse(topics=topics)
     # Each once, as in DescribeGroups.
     wanted = {group.group_id: group for group in request.groups}.values()
-    return OffsetFetchResponse(groups=[_fetched_group(call, group, stable) for group in wanted])
+    return OffsetFetchResponse(
+        groups=[await _fetched_group(call, group, stable) async for group in call.each(wanted)]
+    )
 
 
-def _fetched_group(call: Call, group: Message, stable: bool) -> Message:
+async def _fetched_group(call: Call, group: Message, stable: bool) -> Message:
     message = OffsetFetchResponse.OffsetFetchResponseGroup
     if call.version >= EPOCH_FROM:
         groups = call.context.broker.groups
@@ -77,13 +89,13 @@ def _fetched_group(call: Call, group: Message, stable: bool) -> Message:
         if not outcome.ok:
             return message(group_id=group.group_id, topics=[], error_code=outcome.code)
     topic = message.OffsetFetchResponseTopics
-    topics = _fetched(
+    topics = await _fetched(
         call, group.group_id, group.topics, topic, topic.OffsetFetchResponsePartitions, stable
     )
     return message(group_id=group.group_id, topics=topics)
 
 
-def _fetched(
+async def _fetched(
     call: Call,
     group: str,
     wanted: Iterable[Message] | None,
@@ -96,7 +108,7 @@ def _fetched(
     unstable = broker.groups.held.partitions(group) if stable else set()
     found = _all(broker, offsets) if wanted is None else _wanted(call, offsets, wanted)
     topics: list[Message] = []
-    for name, topic_id, known, code, positions in found:
+    async for name, topic_id, known, code, positions in call.each(found):
         waiting = {p.partition for p in unstable if p.topic_id == known}
         partitions = [
             partition_message(
@@ -114,7 +126,7 @@ def _fetched(
                 metadata=_NOTHING.metadata,
                 error_code=Code.UNSTABLE_OFFSET_COMMIT,
             )
-            for number, position in positions
+            async for number, position in call.each(positions)
         ]
         topic = topic_message(name=name, partitions=partitions)
         if call.version >= _BY_ID_FROM:
@@ -123,7 +135,7 @@ def _fetched(
     return topics
 
 
-_Fetched = tuple[str, UUID | None, UUID | None, Code, list[tuple[int, Committed]]]
+_Fetched = tuple[str, UUID | None, UUID | None, Code, Iterable[tuple[int, Committed]]]
 """Name, id if the topic was asked for by it, id if it is known, and the positions."""
 
 
@@ -152,17 +164,21 @@ def _wanted(
         except UnknownTopicError:
             # By name Kafka does not say whether the topic or only the offset is missing.
             known = None
-        positions = [
-            (n, _NOTHING if known is None else offsets.get(PartitionId(known, n), _NOTHING))
-            for n in item.partition_indexes
-        ]
-        yield item.name, topic_id, known, code, positions
+        yield item.name, topic_id, known, code, _positions(item, known, offsets)
+
+
+def _positions(
+    wanted: Message, known: UUID | None, offsets: Mapping[PartitionId, Committed]
+) -> Iterator[tuple[int, Committed]]:
+    for number in wanted.partition_indexes:
+        found = None if known is None else offsets.get(PartitionId(known, number))
+        yield number, found or _NOTHING
 
 
 # -- OffsetDelete
 
 
-def offset_delete(call: Call, request: Message) -> Message | None:
+async def offset_delete(call: Call, request: Message) -> Message | None:
     """Forget offsets of topics that the group does not read; answered when that is durable."""
     broker = call.context.broker
     try:
@@ -172,15 +188,15 @@ def offset_delete(call: Call, request: Message) -> Message | None:
         return OffsetDeleteResponse(error_code=failure(error).code, topics=[])
     results: list[tuple[str, int, Outcome]] = []
     removed: list[PartitionId] = []
-    for topic in request.topics:
-        for item in topic.partitions:
+    async for topic in call.each(request.topics):
+        async for item in call.each(topic.partitions):
             number = item.partition_index
             find = partial(_removable, broker, topic.name, number, subscribed, removed)
             results.append((topic.name, number, attempt(find)))
 
     if not removed:
-        return _deleted(results, DONE)
-    settle = replying(call, partial(_deleted, results))
+        return await _deleted(call, results, DONE)
+    settle = replying(call, partial(_deleted, call, results))
     broker.groups.remove_offsets(group.name, removed, settle)
     return None
 
@@ -227,10 +243,12 @@ def _topics_of(subscription: bytes) -> Iterator[str]:
         position += length
 
 
-def _deleted(results: list[tuple[str, int, Outcome]], durable: Outcome) -> Message:
+async def _deleted(
+    call: Call, results: list[tuple[str, int, Outcome]], durable: Outcome
+) -> Message:
     message = OffsetDeleteResponse.OffsetDeleteResponseTopic
     topics: dict[str, list[Message]] = {}
-    for name, number, done in results:
+    async for name, number, done in call.each(results):
         outcome = durable if done.ok else done
         topics.setdefault(name, []).append(
             message.OffsetDeleteResponsePartition(partition_index=number, error_code=outcome.code)

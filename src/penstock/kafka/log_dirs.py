@@ -14,16 +14,19 @@ from penstock.log.partition import Partition
 from penstock.wire.codec import Message
 
 
-def describe_log_dirs(call: Call, request: Message) -> Message:
+async def describe_log_dirs(call: Call, request: Message) -> Message:
     """The data folder, with the partitions that are asked for and in service."""
     broker = call.context.broker
     topics: list[Message] = []
     if request.topics is None:
-        topics = [_topic(topic, range(len(topic.partitions))) for topic in broker.topics()]
+        topics = [
+            await _topic(call, topic, range(len(topic.partitions)))
+            async for topic in call.each(broker.topics())
+        ]
     else:
-        for wanted in request.topics:
+        async for wanted in call.each(request.topics):
             try:
-                topics.append(_topic(broker.topic(wanted.topic), wanted.partitions))
+                topics.append(await _topic(call, broker.topic(wanted.topic), wanted.partitions))
             except UnknownTopicError:
                 continue  # as Kafka: what is not there takes no space
     return DescribeLogDirsResponse(
@@ -40,10 +43,10 @@ def describe_log_dirs(call: Call, request: Message) -> Message:
     )
 
 
-def _topic(topic: Topic, numbers: Iterable[int]) -> Message:
+async def _topic(call: Call, topic: Topic, numbers: Iterable[int]) -> Message:
     message = DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic
     partitions: list[Message] = []
-    for number in numbers:
+    async for number in call.each(numbers):
         if 0 <= number < len(topic.partitions):
             partition = topic.partitions[number]
             if isinstance(partition, Partition):

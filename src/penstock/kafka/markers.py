@@ -25,24 +25,32 @@ _TOPIC = _MARKER.WritableTxnMarkerTopicResult
 _PARTITION = _TOPIC.WritableTxnMarkerPartitionResult
 
 
-def write_txn_markers(call: Call, request: Message) -> Message | None:
+async def write_txn_markers(call: Call, request: Message) -> Message | None:
     """Abort what is asked for; answered when all of it is durable."""
     if not request.markers:
         return WriteTxnMarkersResponse(markers=[])
-    results: dict[int, Message] = {}
+    outcomes: dict[int, Outcome] = {}
 
     def settle(index: int, outcome: Outcome) -> None:
-        results[index] = _result(call, request.markers[index], outcome)
-        if len(results) == len(request.markers):
-            ordered = [results[number] for number in range(len(results))]
-            call.reply(WriteTxnMarkersResponse(markers=ordered))
+        outcomes[index] = outcome
+        if len(outcomes) == len(request.markers):
+            call.context.pace.answer(call, _written(call, request, outcomes))
 
-    for index, marker in enumerate(request.markers):
-        _abort(call, marker, partial(settle, index))
+    async for index, marker in call.each(enumerate(request.markers)):
+        await _abort(call, marker, partial(settle, index))
     return None
 
 
-def _abort(call: Call, marker: Message, settle: Callable[[Outcome], None]) -> None:
+async def _written(call: Call, request: Message, outcomes: dict[int, Outcome]) -> Message:
+    return WriteTxnMarkersResponse(
+        markers=[
+            await _result(call, marker, outcomes[index])
+            async for index, marker in call.each(enumerate(request.markers))
+        ]
+    )
+
+
+async def _abort(call: Call, marker: Message, settle: Callable[[Outcome], None]) -> None:
     if marker.transaction_result:
         settle(Outcome(Code.INVALID_REQUEST))
         return
@@ -51,8 +59,12 @@ def _abort(call: Call, marker: Message, settle: Callable[[Outcome], None]) -> No
         settle(outcome_of(error))
 
     author = Producer(marker.producer_id, marker.producer_epoch)
-    places = [(topic.name, number) for topic in marker.topics for number in topic.partition_indexes]
-    found = {p for name, number in places if (p := _find(call, name, number)) is not None}
+    found = {
+        partition
+        async for topic in call.each(marker.topics)
+        async for number in call.each(topic.partition_indexes)
+        if (partition := _find(call, topic.name, number)) is not None
+    }
     outcome = attempt(lambda: call.context.broker.transactions.abort(author, found, done))
     if not outcome.ok:
         settle(outcome)
@@ -65,11 +77,11 @@ def _find(call: Call, name: str, number: int) -> Partition | None:
         return None
 
 
-def _result(call: Call, marker: Message, outcome: Outcome) -> Message:
+async def _result(call: Call, marker: Message, outcome: Outcome) -> Message:
     topics = []
-    for topic in marker.topics:
+    async for topic in call.each(marker.topics):
         partitions = []
-        for number in topic.partition_indexes:
+        async for number in call.each(topic.partition_indexes):
             missing = _find(call, topic.name, number) is None
             code = Code.UNKNOWN_TOPIC_OR_PARTITION if missing else outcome.code
             partitions.append(_PARTITION(partition_index=number, error_code=code))

@@ -11,8 +11,10 @@ from penstock.broker.group_member import Identity
 from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
-from penstock.kafka.group_offsets import EPOCH_FROM, partition_id
+from penstock.kafka.group_offsets import EPOCH_FROM, forget_deleted, partition_id
 from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure
+from penstock.kafka.pace import LargeRequest
+from penstock.limits import LARGE_REQUEST_BYTES_MIN
 from penstock.log.committed import Offsets
 from penstock.wire.requests import (
     OFFSET_COMMIT_FLEXIBLE_FROM,
@@ -30,12 +32,34 @@ _Results = list[tuple[TopicKey, list[tuple[int, Outcome]]]]
 
 def handle(call: Call) -> None:
     """Keep offsets; answered when they are certain."""
-    request = parse_offset_commit(call.frame, call.version, call.body_start)
+    parse = partial(parse_offset_commit, call.frame, call.version, call.body_start)
+    if len(call.frame) < LARGE_REQUEST_BYTES_MIN:
+        _commit(call, parse())
+    else:
+        call.context.pace.take(LargeRequest(call, parse, partial(_commit_many, call)))
+
+
+async def _commit_many(call: Call, request: OffsetCommitRequest) -> None:
+    """The same in pieces."""
+    offsets: Offsets = {}
+    results: _Results = [
+        (key, [(w.number, _note(call, key, w, offsets)) async for w in call.each(commits)])
+        async for key, commits in call.each(request.topics)
+    ]
+    forget_deleted(call.context.broker, offsets)
+    _finish(call, request, offsets, results)
+
+
+def _commit(call: Call, request: OffsetCommitRequest) -> None:
     offsets: Offsets = {}
     results: _Results = [
         (key, [(wanted.number, _note(call, key, wanted, offsets)) for wanted in commits])
         for key, commits in request.topics
     ]
+    _finish(call, request, offsets, results)
+
+
+def _finish(call: Call, request: OffsetCommitRequest, offsets: Offsets, results: _Results) -> None:
     outcome = attempt(lambda: _check(call, request, offsets))
     if outcome.ok and offsets:
         groups = call.context.broker.groups

@@ -37,7 +37,7 @@ _READ_COMMITTED = 1
 _UNDEFINED = -1
 
 
-def list_offsets(call: Call, request: Message) -> Message:
+async def list_offsets(call: Call, request: Message) -> Message:
     """Offsets by time or by a name for it, among what is durable.
 
     For those who read only what is committed nothing is known beyond the first open transaction.
@@ -46,7 +46,7 @@ def list_offsets(call: Call, request: Message) -> Message:
     topic_message = ListOffsetsResponse.ListOffsetsTopicResponse
     # A search by time is costly: as in Kafka, one of each partition in a request.
     named = Counter(
-        (t.name, wanted.partition_index) for t in request.topics for wanted in t.partitions
+        [(t.name, p.partition_index) for t in request.topics async for p in call.each(t.partitions)]
     )
     return ListOffsetsResponse(
         topics=[
@@ -60,10 +60,10 @@ def list_offsets(call: Call, request: Message) -> Message:
                         named[topic.name, wanted.partition_index],
                         committed_only,
                     )
-                    for wanted in topic.partitions
+                    async for wanted in call.each(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in call.each(request.topics)
         ]
     )
 
@@ -124,16 +124,19 @@ def _find(partition: Partition, timestamp: int, version: int, end: int) -> Timed
 # -- OffsetForLeaderEpoch
 
 
-def offset_for_leader_epoch(call: Call, request: Message) -> Message:
+async def offset_for_leader_epoch(call: Call, request: Message) -> Message:
     """Where an epoch ended; consumers ask to find out whether the log was cut under them."""
     topic_message = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     return OffsetForLeaderEpochResponse(
         topics=[
             topic_message(
                 topic=topic.topic,
-                partitions=[_epoch_end(call, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[
+                    _epoch_end(call, topic.topic, wanted)
+                    async for wanted in call.each(topic.partitions)
+                ],
             )
-            for topic in request.topics
+            async for topic in call.each(request.topics)
         ]
     )
 

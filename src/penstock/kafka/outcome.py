@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code, code_of
-from penstock.wire.codec import Message
+from penstock.kafka.pace import Made
 
 # An error may quote what the client sent, and a text of the older versions holds 32 KiB at most.
 _MESSAGE_CHARS_MAX = 1000
@@ -51,10 +51,10 @@ def outcome_of(error: PenstockError | None) -> Outcome:
 
 
 def replying(
-    call: Call, build: Callable[[Outcome], Message]
+    call: Call, build: Callable[[Outcome], Made]
 ) -> Callable[[PenstockError | None], None]:
     """What to hand to something that ends later: it answers with what is built of the outcome."""
-    return lambda error: call.reply(build(outcome_of(error)))
+    return lambda error: call.context.pace.answer(call, build(outcome_of(error)))
 
 
 def attempt(action: Callable[[], object]) -> Outcome:
@@ -66,7 +66,7 @@ def attempt(action: Callable[[], object]) -> Outcome:
     return DONE
 
 
-def reply_when_durable(call: Call, build: Callable[[Outcome], Message]) -> None:
+def reply_when_durable(call: Call, build: Callable[[Outcome], Made]) -> None:
     """Answer after the next commit round; build is told what became of all that was done."""
     commit = call.context.broker.commit
 
@@ -75,6 +75,6 @@ def reply_when_durable(call: Call, build: Callable[[Outcome], Message]) -> None:
         durable = DONE
         if error is not None:
             durable = Outcome(Code.KAFKA_STORAGE_ERROR, f"the change was not made durable: {error}")
-        call.reply(build(durable))
+        call.context.pace.answer(call, build(durable))
 
     commit.after(answer)

@@ -10,7 +10,7 @@ from kafka.protocol.admin import AlterClientQuotasResponse, DescribeClientQuotas
 
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
-from penstock.kafka.outcome import Outcome, RefusedError, attempt, reply_when_durable
+from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, reply_when_durable
 from penstock.wire.codec import Message
 
 _CLIENT_ID: Final = "client-id"
@@ -21,9 +21,9 @@ _EXACT, _DEFAULT, _ANY = 0, 1, 2
 # -- DescribeClientQuotas
 
 
-def describe_client_quotas(call: Call, request: Message) -> Message:
+async def describe_client_quotas(call: Call, request: Message) -> Message:
     """The quotas that a filter lets through."""
-    for component in request.components:
+    async for component in call.each(request.components):
         named = component.match_type == _EXACT
         if (
             component.entity_type not in _KNOWN
@@ -40,7 +40,7 @@ def describe_client_quotas(call: Call, request: Message) -> Message:
         error_message="",
         entries=[
             _entry(client_id, rates)
-            for client_id, rates in call.context.broker.quotas.all()
+            async for client_id, rates in call.each(list(call.context.broker.quotas.all()))
             if _matches(client_id, request)
         ],
     )
@@ -68,20 +68,15 @@ def _entry(client_id: str | None, rates: Mapping[str, float]) -> Message:
 # -- AlterClientQuotas
 
 
-def alter_client_quotas(call: Call, request: Message) -> Message | None:
+async def alter_client_quotas(call: Call, request: Message) -> Message | None:
     """Change quotas, each entry by itself; answered when they are durable."""
     outcomes = [
         (entry, attempt(partial(_alter, call, entry, request.validate_only)))
-        for entry in request.entries
+        async for entry in call.each(request.entries)
     ]
     if request.validate_only or not any(outcome.ok for _, outcome in outcomes):
-        return _altered(outcomes)
-    reply_when_durable(
-        call,
-        lambda durable: _altered(
-            [(entry, durable if outcome.ok else outcome) for entry, outcome in outcomes]
-        ),
-    )
+        return await _altered(call, outcomes, DONE)
+    reply_when_durable(call, partial(_altered, call, outcomes))
     return None
 
 
@@ -102,18 +97,24 @@ def _alter(call: Call, entry: Message, validate_only: bool) -> None:
         quotas.change(client_id, changes)
 
 
-def _altered(outcomes: list[tuple[Message, Outcome]]) -> Message:
-    message = AlterClientQuotasResponse.EntryData
+async def _altered(
+    call: Call, outcomes: list[tuple[Message, Outcome]], durable: Outcome
+) -> Message:
     return AlterClientQuotasResponse(
         entries=[
-            message(
-                error_code=outcome.code,
-                error_message=outcome.message,
-                entity=[
-                    message.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-                    for part in entry.entity
-                ],
-            )
-            for entry, outcome in outcomes
+            await _answered(call, entry, durable if outcome.ok else outcome)
+            async for entry, outcome in call.each(outcomes)
         ]
+    )
+
+
+async def _answered(call: Call, entry: Message, outcome: Outcome) -> Message:
+    message = AlterClientQuotasResponse.EntryData
+    return message(
+        error_code=outcome.code,
+        error_message=outcome.message,
+        entity=[
+            message.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+            async for part in call.each(entry.entity)
+        ],
     )

@@ -27,16 +27,19 @@ class Deletion(NamedTuple):
     log: Partition | None = None
 
 
-def delete_records(call: Call, request: Message) -> Message | None:
+async def delete_records(call: Call, request: Message) -> Message | None:
     """Move the start of partitions."""
     broker = call.context.broker
     topics = [
-        (topic.name, [_delete(broker, topic.name, wanted) for wanted in topic.partitions])
-        for topic in request.topics
+        (
+            topic.name,
+            [_delete(broker, topic.name, wanted) async for wanted in call.each(topic.partitions)],
+        )
+        async for topic in call.each(request.topics)
     ]
     if not any(item.outcome.ok for _, items in topics for item in items):
-        return _deleted(topics, DONE)
-    reply_when_durable(call, partial(_deleted, topics))
+        return await _deleted(call, topics, DONE)
+    reply_when_durable(call, partial(_deleted, call, topics))
     return None
 
 
@@ -49,13 +52,15 @@ def _delete(broker: Broker, name: str, wanted: Message) -> Deletion:
         return Deletion(number, failure(error))
 
 
-def _deleted(topics: list[tuple[str, list[Deletion]]], durable: Outcome) -> Message:
+async def _deleted(
+    call: Call, topics: list[tuple[str, list[Deletion]]], durable: Outcome
+) -> Message:
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsResponse.DeleteRecordsTopicResult(
-                name=name, partitions=[_result(item, durable) for item in items]
+                name=name, partitions=[_result(item, durable) async for item in call.each(items)]
             )
-            for name, items in topics
+            async for name, items in call.each(topics)
         ]
     )
 

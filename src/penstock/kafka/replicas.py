@@ -34,19 +34,19 @@ _NOT_NEEDED: Final = Outcome(Code.ELECTION_NOT_NEEDED, "this node leads the part
 # -- ElectLeaders
 
 
-def elect_leaders(call: Call, request: Message) -> Message:
+async def elect_leaders(call: Call, request: Message) -> Message:
     """Nobody is elected: this node leads what can be led."""
     kind = request.election_type if call.version >= 1 else _PREFERRED
     if kind not in _NO_CANDIDATE:
         return ElectLeadersResponse(error_code=Code.INVALID_REQUEST, replica_election_results=[])
     message = ElectLeadersResponse.ReplicaElectionResult
     results: list[Message] = []
-    for topic, numbers, everything in _asked(call, request.topic_partitions):
+    async for topic, numbers, everything in call.each(_asked(call, request.topic_partitions)):
         partitions = [
             message.PartitionResult(
                 partition_id=number, error_code=outcome.code, error_message=outcome.message
             )
-            for number in numbers
+            async for number in call.each(numbers)
             # As Kafka: who asks for all partitions hears of those that had no leader.
             if (outcome := _election(call, kind, topic, number)) != _NOT_NEEDED or not everything
         ]
@@ -79,7 +79,7 @@ def _election(call: Call, kind: int, topic: str, number: int) -> Outcome:
 # -- AlterPartitionReassignments
 
 
-def alter_partition_reassignments(call: Call, request: Message) -> Message:
+async def alter_partition_reassignments(call: Call, request: Message) -> Message:
     """A partition may stay where it is, and cannot go anywhere else."""
     message = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
     answer = AlterPartitionReassignmentsResponse(
@@ -94,11 +94,11 @@ def alter_partition_reassignments(call: Call, request: Message) -> Message:
                         error_code=outcome.code,
                         error_message=outcome.message,
                     )
-                    for partition in topic.partitions
+                    async for partition in call.each(topic.partitions)
                     for outcome in [_reassignment(call, topic.name, partition)]
                 ],
             )
-            for topic in request.topics
+            async for topic in call.each(request.topics)
         ],
     )
     if call.version >= 1:

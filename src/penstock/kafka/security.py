@@ -30,31 +30,31 @@ def describe_acls(call: Call, request: Message) -> Message:
     )
 
 
-def create_acls(call: Call, request: Message) -> Message:
+async def create_acls(call: Call, request: Message) -> Message:
     """No rule is made, because nothing would follow it."""
     return CreateAclsResponse(
         results=[
             CreateAclsResponse.AclCreationResult(
                 error_code=Code.SECURITY_DISABLED, error_message=_NO_RULES
             )
-            for _ in request.creations
+            async for _ in call.each(request.creations)
         ]
     )
 
 
-def delete_acls(call: Call, request: Message) -> Message:
+async def delete_acls(call: Call, request: Message) -> Message:
     """There is no rule to delete."""
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsResponse.DeleteAclsFilterResult(
                 error_code=Code.SECURITY_DISABLED, error_message=_NO_RULES, matching_acls=[]
             )
-            for _ in request.filters
+            async for _ in call.each(request.filters)
         ]
     )
 
 
-def describe_user_scram_credentials(call: Call, request: Message) -> Message:
+async def describe_user_scram_credentials(call: Call, request: Message) -> Message:
     """Users with a password: none, whoever is asked for."""
     message = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     return DescribeUserScramCredentialsResponse(
@@ -67,12 +67,12 @@ def describe_user_scram_credentials(call: Call, request: Message) -> Message:
                 error_message=_NO_USERS,
                 credential_infos=[],
             )
-            for name in dict.fromkeys(user.name for user in request.users or ())
+            async for name in call.each(dict.fromkeys(user.name for user in request.users or ()))
         ],
     )
 
 
-def alter_user_scram_credentials(call: Call, request: Message) -> Message:
+async def alter_user_scram_credentials(call: Call, request: Message) -> Message:
     """No password is kept, because nobody would be asked for it; and there is none to delete."""
     codes = {one.name: Code.RESOURCE_NOT_FOUND for one in request.deletions}
     codes |= {one.name: Code.SECURITY_DISABLED for one in request.upsertions}
@@ -81,6 +81,6 @@ def alter_user_scram_credentials(call: Call, request: Message) -> Message:
             AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(
                 user=name, error_code=code, error_message=_NO_USERS
             )
-            for name, code in codes.items()
+            async for name, code in call.each(codes.items())
         ]
     )

@@ -14,7 +14,7 @@ from penstock.broker.share_group import ShareGroup
 from penstock.errors import PenstockError, StorageError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
-from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure
+from penstock.kafka.outcome import DONE, Outcome, RefusedError, attempt, failure, replying
 from penstock.log.partition import Partition
 from penstock.log.positions import PartitionId
 from penstock.wire.codec import Message
@@ -31,26 +31,27 @@ _NO_ID = UUID(int=0)
 # -- DescribeShareGroupOffsets
 
 
-def describe(call: Call, request: Message) -> Message:
+async def describe(call: Call, request: Message) -> Message:
     """Where groups begin to deliver, and how much is left."""
     return DescribeShareGroupOffsetsResponse(
         # Each once: five bytes of a request can be worth thousands of the answer.
         groups=[
-            _describe(call.context.broker, group)
-            for group in {group.group_id: group for group in request.groups}.values()
+            await _describe(call, group)
+            async for group in call.each({g.group_id: g for g in request.groups}.values())
         ]
     )
 
 
-def _describe(broker: Broker, wanted: Message) -> Message:
+async def _describe(call: Call, wanted: Message) -> Message:
+    broker = call.context.broker
     message = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
     outcome, topics = DONE, []
     try:
         if wanted.group_id in broker.groups:
             broker.groups.share_group(wanted.group_id)
         topics = [
-            _described_topic(broker, wanted.group_id, name, numbers)
-            for name, numbers in _wanted(broker, wanted)
+            await _described_topic(call, wanted.group_id, name, numbers)
+            async for name, numbers in call.each(_wanted(broker, wanted))
         ]
     except PenstockError as error:
         outcome = failure(error)
@@ -72,11 +73,12 @@ def _wanted(broker: Broker, wanted: Message) -> Iterable[tuple[str, list[int]]]:
     return found.items()
 
 
-def _described_topic(broker: Broker, group: str, name: str, numbers: list[int]) -> Message:
+async def _described_topic(call: Call, group: str, name: str, numbers: list[int]) -> Message:
+    broker = call.context.broker
     message = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
     message = message.DescribeShareGroupOffsetsResponseTopic
     partitions: list[Message] = []
-    for number in dict.fromkeys(numbers):
+    async for number in call.each(dict.fromkeys(numbers)):
         one = message.DescribeShareGroupOffsetsResponsePartition(
             partition_index=number, start_offset=_UNKNOWN, leader_epoch=broker.epoch, lag=_UNKNOWN
         )
@@ -108,7 +110,7 @@ def _id_of(broker: Broker, name: str) -> UUID:
 # -- AlterShareGroupOffsets
 
 
-def alter(call: Call, request: Message) -> Message | None:
+async def alter(call: Call, request: Message) -> Message | None:
     """Let a group without members start somewhere else; answered when it is durable."""
     broker = call.context.broker
     outcomes: dict[tuple[str, int], Outcome] = {}
@@ -123,15 +125,13 @@ def alter(call: Call, request: Message) -> Message | None:
     def settle(place: tuple[str, int], error: StorageError | None) -> None:
         outcomes[place] = DONE if error is None else failure(error)
 
-    for topic in request.topics:
-        for item in topic.partitions:
+    async for topic in call.each(request.topics):
+        async for item in call.each(topic.partitions):
             place = (topic.topic_name, item.partition_index)
             done = partial(settle, place)
-            outcomes[place] = attempt(
-                partial(_move, broker, group.name, place, item.start_offset, done)
-            )
+            outcomes[place] = attempt(partial(_move, broker, group, place, item.start_offset, done))
     # After the round that settles the last of them.
-    broker.commit.after(lambda: call.reply(_altered(broker, outcomes)))
+    broker.commit.after(lambda: call.context.pace.answer(call, _altered(call, outcomes)))
     return None
 
 
@@ -146,18 +146,21 @@ def _without_members(group: ShareGroup) -> ShareGroup:
 
 
 def _move(
-    broker: Broker, group: str, place: tuple[str, int], position: int, done: partial[None]
+    broker: Broker, group: ShareGroup, place: tuple[str, int], position: int, done: partial[None]
 ) -> None:
+    _without_members(group)  # still: a request that takes long lets members join
     partition = broker.topic(place[0]).partition(place[1])
     if position < 0:
-        raise RefusedError(Code.INVALID_REQUEST, f"move group {group}", f"{position} is no offset")
-    broker.groups.queues.begin(QueueId(group, partition.identity), position, done)
+        operation = f"move group {group.name}"
+        raise RefusedError(Code.INVALID_REQUEST, operation, f"{position} is no offset")
+    broker.groups.queues.begin(QueueId(group.name, partition.identity), position, done)
 
 
-def _altered(broker: Broker, outcomes: dict[tuple[str, int], Outcome]) -> Message:
+async def _altered(call: Call, outcomes: dict[tuple[str, int], Outcome]) -> Message:
+    broker = call.context.broker
     message = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
     topics: dict[str, list[Message]] = {}
-    for (name, number), outcome in outcomes.items():
+    async for (name, number), outcome in call.each(outcomes.items()):
         topics.setdefault(name, []).append(
             message.AlterShareGroupOffsetsResponsePartition(
                 partition_index=number, error_code=outcome.code, error_message=outcome.message
@@ -166,7 +169,7 @@ def _altered(broker: Broker, outcomes: dict[tuple[str, int], Outcome]) -> Messag
     return AlterShareGroupOffsetsResponse(
         responses=[
             message(topic_name=name, topic_id=_id_of(broker, name), partitions=partitions)
-            for name, partitions in topics.items()
+            async for name, partitions in call.each(topics.items())
         ]
     )
 
@@ -174,25 +177,24 @@ def _altered(broker: Broker, outcomes: dict[tuple[str, int], Outcome]) -> Messag
 # -- DeleteShareGroupOffsets
 
 
-def delete(call: Call, request: Message) -> Message | None:
+async def delete(call: Call, request: Message) -> Message | None:
     """Forget where a group without members stands in some topics; answered when it is durable."""
     broker = call.context.broker
+    removed: set[PartitionId] = set()
     try:
         group = _without_members(broker.groups.share_group(request.group_id))
+        outcomes = {
+            topic.topic_name: attempt(partial(_find, broker, group.name, topic.topic_name, removed))
+            async for topic in call.each(request.topics)
+        }
+        _without_members(group)  # still: a request that takes long lets members join
     except PenstockError as error:
         refused = failure(error)
         return DeleteShareGroupOffsetsResponse(
             error_code=refused.code, error_message=refused.message, responses=[]
         )
-    removed: set[PartitionId] = set()
-    outcomes = {
-        topic.topic_name: attempt(partial(_find, broker, group.name, topic.topic_name, removed))
-        for topic in request.topics
-    }
-
-    def settled(error: StorageError | None) -> None:
-        call.reply(_deleted(broker, outcomes, DONE if error is None else failure(error)))
-
+    removed &= broker.groups.queues.of(group.name).keys()
+    settled = replying(call, partial(_deleted, call, outcomes))
     broker.groups.queues.remove(group.name, removed, settled)
     return None
 
@@ -202,9 +204,10 @@ def _find(broker: Broker, group: str, name: str, removed: set[PartitionId]) -> N
     removed |= {p for p in broker.groups.queues.of(group) if p.topic_id == topic_id}
 
 
-def _deleted(broker: Broker, outcomes: dict[str, Outcome], durable: Outcome) -> Message:
+async def _deleted(call: Call, outcomes: dict[str, Outcome], durable: Outcome) -> Message:
+    broker = call.context.broker
     responses: list[Message] = []
-    for name, found in outcomes.items():
+    async for name, found in call.each(outcomes.items()):
         outcome = durable if found.ok else found
         responses.append(
             DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic(

@@ -29,6 +29,7 @@ from penstock.kafka.outcome import (
     failure,
     reply_when_durable,
 )
+from penstock.limits import PARTITIONS_PER_CREATION_MAX
 from penstock.wire.codec import Message
 
 _UNSET = -1
@@ -48,18 +49,27 @@ class Creation(NamedTuple):
     config: TopicConfig | None = None
 
 
-def create_topics(call: Call, request: Message) -> Message | None:
+async def create_topics(call: Call, request: Message) -> Message | None:
     """Make topics, or say whether they could be made."""
-    counts = Counter(topic.name for topic in request.topics)
+    counts = Counter([topic.name async for topic in call.each(request.topics)])
+    if (
+        sum(max(0, _partition_count(topic)) for topic in request.topics)
+        > PARTITIONS_PER_CREATION_MAX
+    ):
+        too_many = Outcome(
+            Code.POLICY_VIOLATION,
+            f"more than {PARTITIONS_PER_CREATION_MAX} partitions are too many for one request",
+        )
+        return await _created(call, [Creation(name, too_many) for name in counts], DONE)
     made = [
         _create(call.context.broker, topic, validate_only=request.validate_only)
-        for topic in request.topics
+        async for topic in call.each(request.topics)
         if counts[topic.name] == 1
     ]
     made += [Creation(name, _twice("create", name)) for name, n in counts.items() if n > 1]
     if not any(item.topic_id for item in made):
-        return _created(made, DONE)
-    reply_when_durable(call, partial(_created, made))
+        return await _created(call, made, DONE)
+    reply_when_durable(call, partial(_created, call, made))
     return None
 
 
@@ -128,8 +138,8 @@ def _check_assignments(operation: str, assignments: Sequence[Message]) -> None:
             )
 
 
-def _created(made: list[Creation], durable: Outcome) -> Message:
-    return CreateTopicsResponse(topics=[_creation(item, durable) for item in made])
+async def _created(call: Call, made: list[Creation], durable: Outcome) -> Message:
+    return CreateTopicsResponse(topics=[_creation(item, durable) async for item in call.each(made)])
 
 
 def _creation(item: Creation, durable: Outcome) -> Message:
@@ -178,22 +188,22 @@ class Deletion(NamedTuple):
     outcome: Outcome
 
 
-def delete_topics(call: Call, request: Message) -> Message | None:
+async def delete_topics(call: Call, request: Message) -> Message | None:
     """Remove topics, by name or id."""
     if call.version < 6:
-        wanted = [(name, None) for name in request.topic_names]
+        wanted = [(name, None) async for name in call.each(request.topic_names)]
     else:
-        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+        wanted = [(topic.name, topic.topic_id) async for topic in call.each(request.topics)]
     gone: list[Deletion] = []
-    for (name, topic_id), count in Counter(wanted).items():
+    async for (name, topic_id), count in call.each(Counter(wanted).items()):
         if count > 1:
             outcome = _twice("delete", str(name or topic_id))
             gone.append(Deletion(name, topic_id, outcome))
         else:
             gone.append(_delete(call.context.broker, name, topic_id))
     if not any(item.outcome.ok for item in gone):
-        return _deleted(gone, DONE)
-    reply_when_durable(call, partial(_deleted, gone))
+        return await _deleted(call, gone, DONE)
+    reply_when_durable(call, partial(_deleted, call, gone))
     return None
 
 
@@ -216,9 +226,9 @@ def _find(broker: Broker, name: str | None, topic_id: UUID | None) -> Topic:
     return broker.topic_by_id(topic_id)
 
 
-def _deleted(gone: list[Deletion], durable: Outcome) -> Message:
+async def _deleted(call: Call, gone: list[Deletion], durable: Outcome) -> Message:
     responses = []
-    for name, topic_id, done in gone:
+    async for name, topic_id, done in call.each(gone):
         outcome = durable if done.ok else done
         responses.append(
             DeleteTopicsResponse.DeletableTopicResult(
@@ -234,18 +244,18 @@ def _deleted(gone: list[Deletion], durable: Outcome) -> Message:
 # -- CreatePartitions
 
 
-def create_partitions(call: Call, request: Message) -> Message | None:
+async def create_partitions(call: Call, request: Message) -> Message | None:
     """Add partitions to topics, or say whether they could be added."""
-    counts = Counter(topic.name for topic in request.topics)
+    counts = Counter([topic.name async for topic in call.each(request.topics)])
     grown: list[tuple[str, Outcome]] = []
-    for wanted in request.topics:
+    async for wanted in call.each(request.topics):
         if counts[wanted.name] == 1:
             action = _growth(call.context.broker, wanted, validate_only=request.validate_only)
             grown.append((wanted.name, attempt(action)))
     grown += [(name, _twice("grow", name)) for name, count in counts.items() if count > 1]
     if request.validate_only or not any(outcome.ok for _, outcome in grown):
-        return _grown(grown, DONE)
-    reply_when_durable(call, partial(_grown, grown))
+        return await _grown(call, grown, DONE)
+    reply_when_durable(call, partial(_grown, call, grown))
     return None
 
 
@@ -269,9 +279,9 @@ def _growth(broker: Broker, wanted: Message, *, validate_only: bool) -> Callable
     return grow
 
 
-def _grown(grown: list[tuple[str, Outcome]], durable: Outcome) -> Message:
+async def _grown(call: Call, grown: list[tuple[str, Outcome]], durable: Outcome) -> Message:
     results = []
-    for name, done in grown:
+    async for name, done in call.each(grown):
         outcome = durable if done.ok else done
         results.append(
             CreatePartitionsResponse.CreatePartitionsTopicResult(

@@ -27,7 +27,7 @@ from penstock.broker.transaction import Producer, State, Transaction
 from penstock.errors import PenstockError
 from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
-from penstock.kafka.group_offsets import partition_id
+from penstock.kafka.group_offsets import forget_deleted, partition_id
 from penstock.kafka.outcome import Outcome, attempt, failure, outcome_of, replying
 from penstock.log.committed import Offsets
 from penstock.log.positions import PartitionId
@@ -50,32 +50,32 @@ def _code(outcome: Outcome, call: Call) -> Code:
 # -- AddPartitionsToTxn
 
 
-def add_partitions_to_txn(call: Call, request: Message) -> Message | None:
+async def add_partitions_to_txn(call: Call, request: Message) -> Message | None:
     """Enlist partitions; if one of them does not exist, none is."""
     name: str = request.v3_and_below_transactional_id
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     found: dict[tuple[str, int], PartitionId | None] = {}
-    for topic in request.v3_and_below_topics:
-        for number in topic.partitions:
+    async for topic in call.each(request.v3_and_below_topics):
+        async for number in call.each(topic.partitions):
             found[topic.name, number] = _known(call, topic.name, number)
 
-    def answer(outcome: Outcome) -> Message:
-        code = _code(outcome, call)
-        return _added({key: code for key in found})
+    async def answer(outcome: Outcome) -> Message:
+        return await _added(call, dict.fromkeys(found, _code(outcome, call)))
 
     if None in found.values():
-        return _added(
+        return await _added(
+            call,
             {
                 key: Code.OPERATION_NOT_ATTEMPTED if p else Code.UNKNOWN_TOPIC_OR_PARTITION
                 for key, p in found.items()
-            }
+            },
         )
 
     partitions = {p for p in found.values() if p is not None}
     transactions = call.context.broker.transactions
     settle = replying(call, answer)
     outcome = attempt(lambda: transactions.add_partitions(name, producer, partitions, settle))
-    return None if outcome.ok else answer(outcome)
+    return None if outcome.ok else await answer(outcome)
 
 
 def _known(call: Call, name: str, number: int) -> PartitionId | None:
@@ -85,10 +85,10 @@ def _known(call: Call, name: str, number: int) -> PartitionId | None:
         return None
 
 
-def _added(codes: dict[tuple[str, int], Code]) -> Message:
+async def _added(call: Call, codes: dict[tuple[str, int], Code]) -> Message:
     message = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
     topics: dict[str, list[Message]] = {}
-    for (name, number), code in codes.items():
+    async for (name, number), code in call.each(codes.items()):
         topics.setdefault(name, []).append(
             message.AddPartitionsToTxnPartitionResult(
                 partition_index=number, partition_error_code=code
@@ -151,22 +151,23 @@ def end_txn(call: Call, request: Message) -> Message | None:
 # -- TxnOffsetCommit
 
 
-def txn_offset_commit(call: Call, request: Message) -> Message | None:
+async def txn_offset_commit(call: Call, request: Message) -> Message | None:
     """Hold offsets until the transaction ends; answered when that is durable."""
     offsets: Offsets = {}
     outcomes: list[tuple[str, int, Outcome]] = []
-    for topic, wanted in _partitions(request):
+    async for topic, wanted in call.each(_partitions(request)):
         number: int = wanted.partition_index
         outcome = attempt(lambda t=topic, w=wanted: _take(call, t, w, offsets))  # type: ignore[misc]
         outcomes.append((topic.name, number, outcome))
+    forget_deleted(call.context.broker, offsets)
 
-    settle = replying(call, partial(_offsets_held, outcomes))
+    settle = replying(call, partial(_offsets_held, call, outcomes))
     outcome = attempt(lambda: _check_and_hold(call, request, offsets, settle))
     if outcome.ok and offsets:
         return None
     if outcome.code is Code.PRODUCER_FENCED:
         outcome = outcome._replace(code=Code.INVALID_PRODUCER_EPOCH)
-    return _offsets_held(outcomes, outcome)
+    return await _offsets_held(call, outcomes, outcome)
 
 
 def _partitions(request: Message) -> Iterator[tuple[Message, Message]]:
@@ -203,10 +204,12 @@ def _check_and_hold(call: Call, request: Message, offsets: Offsets, settle: Done
         )
 
 
-def _offsets_held(outcomes: list[tuple[str, int, Outcome]], durable: Outcome) -> Message:
+async def _offsets_held(
+    call: Call, outcomes: list[tuple[str, int, Outcome]], durable: Outcome
+) -> Message:
     message = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
     topics: dict[str, list[Message]] = {}
-    for name, number, done in outcomes:
+    async for name, number, done in call.each(outcomes):
         outcome = durable if done.ok else done
         topics.setdefault(name, []).append(
             message.TxnOffsetCommitResponsePartition(
@@ -221,12 +224,12 @@ def _offsets_held(outcomes: list[tuple[str, int, Outcome]], durable: Outcome) ->
 # -- administration
 
 
-def describe_transactions(call: Call, request: Message) -> Message:
+async def describe_transactions(call: Call, request: Message) -> Message:
     """What each transactional id is doing."""
     transactions = call.context.broker.transactions
     message = DescribeTransactionsResponse.TransactionState
     states: list[Message] = []
-    for name in request.transactional_ids:
+    async for name in call.each(request.transactional_ids):
         transaction = transactions.get(name)
         if transaction is None:
             states.append(
@@ -276,7 +279,7 @@ _STATES: Final = (
 )
 
 
-def list_transactions(call: Call, request: Message) -> Message:
+async def list_transactions(call: Call, request: Message) -> Message:
     """All transactional ids, filtered by state, producer, duration and pattern."""
     unknown = [state for state in request.state_filters if state not in _STATES]
     pattern: str | None = request.transactional_id_pattern if call.version >= 2 else None
@@ -296,7 +299,7 @@ def list_transactions(call: Call, request: Message) -> Message:
                 producer_id=one.producer.id,
                 transaction_state=one.shown_state,
             )
-            for one in call.context.broker.transactions.all()
+            async for one in call.each(list(call.context.broker.transactions.all()))
             if (not request.state_filters or one.shown_state in request.state_filters)
             and (not request.producer_id_filters or one.producer.id in request.producer_id_filters)
             and (duration < 0 or (_begun(one) >= 0 and now - one.begun_ms > duration))

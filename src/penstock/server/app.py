@@ -26,6 +26,7 @@ from penstock.kafka.call import Context
 from penstock.kafka.consumer_dialect import ConsumerDialect
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
+from penstock.kafka.pace import Pace
 from penstock.kafka.share_session import ShareSessions
 from penstock.limits import (
     CONNECTIONS_MAX,
@@ -42,7 +43,7 @@ from penstock.server.cleaner import CleanerProcess
 from penstock.server.connection import Connection, Connections
 from penstock.server.http_listener import HttpListener
 from penstock.server.listening import cannot_listen
-from penstock.server.threads import ColdThreads, SyncThread
+from penstock.server.threads import COLD_THREADS, SyncThread, Threads
 from penstock.server.turn import Turn
 
 _STOP_SECONDS_MAX = 10.0
@@ -79,7 +80,8 @@ class Server:
         self._lock = _lock(data)
         self._turn = Turn(loop.call_soon)
         self._sync_thread = SyncThread(loop, self._turn)
-        self._cold_threads = ColdThreads(loop)
+        self._cold_threads = Threads(loop, "cold", COLD_THREADS)
+        self._codec_thread = Threads(loop, "codec", 1)
         self._cleaner = CleanerProcess(loop)
         try:
             # The address first: a folder that was opened and not closed in order is checked again.
@@ -98,6 +100,7 @@ class Server:
         except BaseException:
             self._sync_thread.stop()
             self._cold_threads.stop()
+            self._codec_thread.stop()
             self._lock.release()
             raise
         self._every(loop, RECEIVE_BUFFER_LOOK_SECONDS, self._connections.shrink_buffers)
@@ -137,6 +140,7 @@ class Server:
             call_soon=self._turn.soon,
             call_later=loop.call_later,
             run_cold=self._cold_threads.run,
+            pace=Pace(self._clock, loop.call_soon, self._codec_thread.run),
             advertised=(advertise.host, advertise.port) if advertise else None,
             fetch_sessions=FetchSessions(SystemRandom()),
             share_sessions=ShareSessions(),
@@ -212,6 +216,7 @@ class Server:
         await self._listener.wait_closed()
         self._sync_thread.stop()
         self._cold_threads.stop()
+        self._codec_thread.stop()
         try:
             self.broker.close()
         except OSError as error:

@@ -34,6 +34,7 @@ cdef class Pump:
     cdef tuple _progress
     cdef bint _flush_scheduled
     cdef object _resting
+    cdef bint _held
     cdef object _loop
     cdef Turn _turn
 

@@ -1,9 +1,9 @@
 """One client's connection: frames in, answers out in the order of the requests.
 
 Reading stops while the client owes us reading (its answers pile up), while it has too many requests
-in flight, while its next large frame has no room, or while it rests because it took more than its
-quota; it goes on by itself afterwards. A connection
-that stalls in the middle of a frame is closed.
+in flight, while one of them takes long, while its next large frame has no room, or while it rests
+because it took more than its quota; it goes on by itself afterwards. A connection that stalls in the
+middle of a frame is closed.
 
 This module may run compiled (setup.py), with the C types that stand in connection.pxd.
 """
@@ -19,7 +19,7 @@ from typing import Protocol, cast
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.files import Buffer, FileSlice
-from penstock.kafka.call import Answer, Peer, Waiting
+from penstock.kafka.call import Answer, Peer, Pending
 from penstock.limits import (
     FRAME_PROGRESS_BYTES_MIN,
     FRAME_SECONDS_MAX,
@@ -53,7 +53,7 @@ class PendingAnswer:
         self.connection = connection
         self.parts: Sequence[Part] | None = None
         self.size = 0
-        self.waiting: Waiting | None = None
+        self.waiting: Pending | None = None
 
     def fill(self, parts: Sequence[Part]) -> None:
         """Send as soon as every earlier answer has been sent."""
@@ -67,6 +67,18 @@ class PendingAnswer:
     def rest(self, seconds: float) -> None:
         """Take no further request of this client for a while."""
         self.connection.rest(seconds)
+
+    def hold(self) -> None:
+        """Take no further request of this client until `release`; this one's frame stays as it is."""
+        self.connection.hold()
+
+    def release(self) -> None:
+        """Go on with this client's requests."""
+        self.connection.release()
+
+    def fail(self, error: Exception) -> None:
+        """There is no answer: end the connection."""
+        self.connection.fail(error)
 
 
 class Connections:
@@ -129,6 +141,7 @@ class Pump:
         self._progress = (0, 0, False)
         self._flush_scheduled = False
         self._resting: asyncio.TimerHandle | None = None
+        self._held = False
         self._turn = connections.turn
         self._loop = asyncio.get_running_loop()
 
@@ -213,15 +226,30 @@ class Pump:
                 handle(frame, self._peer, answer)
                 if self._transport is None:
                     return
-        except PenstockError as error:
-            _log.info("%s closed: %s", self._peer.remote, error)
-            self.abort()
-            return
-        except Exception:
-            _log.exception("%s closed: a request failed unexpectedly", self._peer.remote)
-            self.abort()
+        except Exception as error:
+            self.fail(error)
             return
         self._update_reading()
+
+    def fail(self, error: Exception) -> None:
+        """End the connection because of a request that cannot be answered."""
+        if isinstance(error, PenstockError):
+            _log.info("%s closed: %s", self._peer.remote, error)
+        else:
+            _log.error(
+                "%s closed: a request failed unexpectedly", self._peer.remote, exc_info=error
+            )
+        self.abort()
+
+    def hold(self) -> None:
+        """Handle and read nothing until `release`: a request takes long, and its frame is needed."""
+        self._held = True
+
+    def release(self) -> None:
+        """Go on."""
+        self._held = False
+        if self._transport is not None:
+            self._handle_frames()
 
     def _reserve_memory(self) -> None:
         """Large frames share a budget; the connection waits for its share before it reads on.
@@ -328,8 +356,8 @@ class Pump:
         return not self._answers and (self._outbox is None or self._outbox.waiting_bytes == 0)
 
     def _blocked(self) -> bool:
-        """Whether requests wait unread: the server stops, or the client rests or takes no answers."""
-        if self._connections.stopping or self._resting is not None:
+        """Whether requests wait unread: for one that takes long, for the client, or for the end."""
+        if self._held or self._connections.stopping or self._resting is not None:
             return True
         outbox = self._outbox
         return (

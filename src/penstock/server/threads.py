@@ -1,6 +1,7 @@
-"""The threads beside the loop: one that syncs, and a few that read or remove cold files.
+"""The threads beside the loop: one that syncs, a few for cold files, one for large messages.
 
-Both run only calls that release the interpreter lock; a thread of busy Python would starve the loop.
+The first two run only calls that release the interpreter lock. The last is busy with Python, and has to
+hand the interpreter over whenever the loop has waited for it for SWITCH_SECONDS.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.server.turn import Turn
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-_COLD_THREADS = 4
+COLD_THREADS = 4
 
 
 class SyncThread:
@@ -87,12 +88,12 @@ class SyncThread:
         self._worker.close()
 
 
-class ColdThreads:
-    """Reads what is not cached and removes what is not needed."""
+class Threads:
+    """A few that run what they are given, in its order: cold files, or one that decodes and encodes."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, count: int) -> None:
         self._loop = loop
-        self._pool = ThreadPoolExecutor(_COLD_THREADS, thread_name_prefix="penstock-cold")
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=f"penstock-{name}")
 
     def run(self, job: Callable[[], None], done: Callable[[], None]) -> None:
         """Run job on a thread, then done() on the loop, whether or not it failed."""

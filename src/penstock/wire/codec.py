@@ -9,6 +9,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
+from penstock.limits import REQUEST_VALUES_MAX
 from penstock.wire.errors import MalformedRequestError
 
 # kafka-python's messages are built from schemas at run time and have no static types.
@@ -20,15 +21,36 @@ MessageClass = Any
 _NEVER_NULL = ("uuid", "bitfield")
 
 
+class _Counted(BytesIO):
+    """Counts what is read of it, which is how many values there are, and ends when they are too many."""
+
+    left = REQUEST_VALUES_MAX
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError(f"it has more than {REQUEST_VALUES_MAX} values")
+        return super().read(size)
+
+
 def decode(message_class: MessageClass, body: memoryview, version: int) -> Message:
     """A request from its body."""
+    return _decode(message_class, BytesIO(body), version)
+
+
+def decode_bounded(message_class: MessageClass, body: memoryview, version: int) -> Message:
+    """The same for a large one, unless it is made of too many values."""
+    return _decode(message_class, _Counted(body), version)
+
+
+def _decode(message_class: MessageClass, body: BytesIO, version: int) -> Message:
     flexible = is_flexible(message_class, version)
     schema = message_class._struct
     try:
         # Not message_class.decode, which is compiled for speed: it believes every length, and a varint
         # of 256 KiB keeps it busy for four seconds, one of a megabyte for a minute.
         message = schema.decode(
-            BytesIO(body),
+            body,
             version=version,
             compact=flexible,
             tagged=flexible,

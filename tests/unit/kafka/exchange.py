@@ -17,10 +17,11 @@ from penstock.broker.broker import Broker
 from penstock.broker.topic import Topic
 from penstock.files import Buffer, FileSlice
 from penstock.kafka.apis import APIS
-from penstock.kafka.call import Context, Peer, Waiting
+from penstock.kafka.call import Context, Peer, Pending
 from penstock.kafka.consumer_dialect import ConsumerDialect
 from penstock.kafka.dispatcher import Dispatcher
 from penstock.kafka.fetch_session import FetchSessions
+from penstock.kafka.pace import Pace
 from penstock.kafka.share_session import ShareSessions
 from penstock.log.store import LogStore
 from penstock.record.encode import NewRecord, encode
@@ -46,8 +47,10 @@ class Slot:
 
     data: bytes | None = None
     dropped: bool = False
-    waiting: Waiting | None = None
+    waiting: Pending | None = None
     rested: float = 0.0
+    held: int = 0
+    failed: Exception | None = None
 
     def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
         assert self.data is None
@@ -58,6 +61,16 @@ class Slot:
 
     def rest(self, seconds: float) -> None:
         self.rested += seconds
+
+    def hold(self) -> None:
+        self.held += 1
+
+    def release(self) -> None:
+        self.held -= 1
+
+    def fail(self, error: Exception) -> None:
+        assert self.failed is None
+        self.failed = error
 
 
 @dataclass
@@ -96,6 +109,7 @@ class Exchange:
             call_soon=self._turns.append,
             call_later=lambda _seconds, _call: self,
             run_cold=self._run_cold,
+            pace=Pace(self.clock, self._turns.append, self._run_cold),
             advertised=self.advertised,
             fetch_sessions=FetchSessions(Random(0)),
             share_sessions=ShareSessions(),

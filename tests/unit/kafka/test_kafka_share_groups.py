@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from tests.unit.kafka.exchange import NOW, PEER, Exchange, Slot, answer
 
+from penstock.kafka.call import Waiting
 from penstock.kafka.errors import Code
 from penstock.kafka.share_session import SessionKey, SessionLimitError, ShareSessions
 from penstock.limits import (
@@ -83,8 +84,8 @@ class Member:
         slot = self.begin(*acks, **fields)
         self.exchange.drain()
         if slot.data is None:
-            assert slot.waiting is not None
-            slot.waiting.finish()
+            waiting = cast(Waiting, slot.waiting)
+            waiting.finish()
         return self.answered(slot)
 
     def answered(self, slot: Slot) -> Any:

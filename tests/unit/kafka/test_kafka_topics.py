@@ -78,7 +78,7 @@ class TestCreate:
         [
             ({"partitions": 0}, Code.INVALID_PARTITIONS),
             ({"partitions": -2}, Code.INVALID_PARTITIONS),
-            ({"partitions": 1_000_000}, Code.INVALID_PARTITIONS),
+            ({"partitions": 1_000_000}, Code.POLICY_VIOLATION),
             ({"replication_factor": 0}, Code.INVALID_REPLICATION_FACTOR),
             ({"replication_factor": 3}, Code.INVALID_REPLICATION_FACTOR),
             ({"configs": {"no.such": "1"}}, Code.INVALID_CONFIG),
