@@ -260,6 +260,12 @@ class OsFiles:
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
+        # Some folder that stays open, for syncs when the system grants no descriptor.
+        self._kept = -1
+
+    def __del__(self) -> None:
+        if self._kept >= 0:
+            os.close(self._kept)
 
     def open(self, path: Path, *, create: bool = False) -> OsFile:
         """Open for reading and writing."""
@@ -292,21 +298,44 @@ class OsFiles:
         path.rmdir()
 
     def sync_folder(self, path: Path) -> None:
-        """Fsync the folder itself."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """Fsync the folder itself, or all there is if it cannot be opened for want of a descriptor."""
+        fd = self._open_folder(path)
+        if fd == self._kept:
+            self._syncfs(fd, path)
+            return
         try:
             os.fsync(fd)
         finally:
-            os.close(fd)
+            self._close_folder(fd)
 
     def sync_all(self, path: Path) -> None:
         """Syncfs: one call however many files are dirty."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._open_folder(path)
         try:
-            if self._libc.syncfs(fd) != 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code), str(path))
+            self._syncfs(fd, path)
         finally:
+            self._close_folder(fd)
+
+    def _syncfs(self, fd: int, path: Path) -> None:
+        if self._libc.syncfs(fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+
+    def _open_folder(self, path: Path) -> int:
+        """A descriptor on the file system of a folder: of the folder itself wherever there is one."""
+        try:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            if not lacks_descriptor(error) or self._kept < 0:
+                raise
+            if path.stat().st_dev != os.fstat(self._kept).st_dev:
+                raise
+            return self._kept
+
+    def _close_folder(self, fd: int) -> None:
+        if self._kept < 0:
+            self._kept = fd
+        elif fd != self._kept:
             os.close(fd)
 
     def free_bytes(self, path: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import random
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -391,3 +392,56 @@ class TestWriteAtomically:
         put(files, folder / "a.tmp", b"half of something much longer")
         write_atomically(files, folder / "a", b"short")
         assert read_whole(files, folder / "a") == b"short"
+
+
+# -- descriptors
+
+
+@contextlib.contextmanager
+def no_descriptor() -> Iterator[None]:
+    """No further file can be opened; those that are open stay so."""
+    with socket.socket() as probe:
+        lowest_free = probe.fileno()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_names_and_everything_can_be_synced_without_a_descriptor(tmp_path: Path) -> None:
+    files = OsFiles()
+    files.sync_folder(tmp_path)
+    (tmp_path / "inner").mkdir()
+    with no_descriptor():
+        with pytest.raises(OSError, match="Too many open files"):
+            files.open(tmp_path / "a", create=True)
+        files.sync_folder(tmp_path / "inner")
+        files.sync_all(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            files.sync_folder(tmp_path / "nothing")
+
+
+def test_what_lies_on_another_file_system_is_not_synced_without_one(tmp_path: Path) -> None:
+    files = OsFiles()
+    files.sync_folder(tmp_path)
+    elsewhere = Path("/proc")
+    with no_descriptor(), pytest.raises(OSError, match="Too many open files"):
+        files.sync_folder(elsewhere)
+
+
+def test_syncs_of_folders_keep_one_descriptor_and_no_more(tmp_path: Path) -> None:
+    files = OsFiles()
+    for _ in range(3):
+        files.sync_folder(tmp_path)
+        files.sync_all(tmp_path)
+    with socket.socket() as probe:
+        before = probe.fileno()
+    files.sync_folder(tmp_path)
+    files.sync_all(tmp_path)
+    with socket.socket() as probe:
+        assert probe.fileno() == before
+    del files
+    with socket.socket() as probe:
+        assert probe.fileno() < before

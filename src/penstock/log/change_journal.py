@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.files import File, Files
+from penstock.files import File, Files, lacks_descriptor
 from penstock.limits import MIB
 from penstock.log.journal import NOT_UNDERSTOOD, Journal
 from penstock.log.space import means_full
@@ -167,7 +167,7 @@ class ChangeJournal(ABC):
         try:
             self._journal.rewrite(change.line() for change in self._live())
         except OSError as error:
-            if not means_full(error):
+            if not (means_full(error) or lacks_descriptor(error)):
                 raise
             # Nothing was replaced yet, and there may be room for further entries.
             _log.warning("the journal of %s could not be rewritten: %s", self._name, error)

@@ -206,7 +206,7 @@ class GroupCommit:
             if round_ is not None:
                 rounds.append(round_)
                 files.extend(round_.files)
-                if round_.checkpoints or round_.folder is not None:
+                if round_.checkpoints or round_.folder is not None or not round_.files:
                     only_syncs = False
         self._rounds = rounds
         self._answered, self._waiting = self._waiting, []
@@ -312,15 +312,10 @@ class GroupCommit:
 
 
 def _begin(partition: Partition) -> Round | None:
-    """What a round does for a partition; None for one in memory, or that is offline, now at least."""
+    """What a round does for a partition; None for one in memory, or that is offline."""
     if partition.offline is not None or partition.memory is not None:
         return None
-    try:
-        return partition.begin_round()
-    except OSError as error:
-        # Its file has to be opened first, and there may be no descriptor left.
-        partition.fail(f"what was written cannot be synced: {error}")
-        return None
+    return partition.begin_round()
 
 
 def _position(round_: Round) -> Position:

@@ -305,11 +305,12 @@ class Partition:
 
     def begin_round(self) -> Round:
         """What must be synced so that everything appended up to now is durable."""
-        files = [self._active.file]
+        # Opens none: there may be no descriptor left, which says nothing about the data.
+        segments = [*[segment for segment, _ in self._sealed], self._active]
+        files = [file for segment in segments if (file := segment.written_file) is not None]
         folder = self.folder if self._folder_dirty else None
         pending: list[PendingCheckpoint] = []
         if self._sealed:
-            files = [segment.file for segment, _ in self._sealed] + files
             pending += [self._pending(sealed, state, True) for sealed, state in self._sealed]
             self._sealed = []
         if self._checkpoint_due():

@@ -108,7 +108,9 @@ class Positions:
 
     def _record_owed(self) -> None:
         if not found_room(partial(self._append, _encoded(self._owed)), self.make_room):
-            _log.warning("the disk is full: durable ends are recorded when there is room again")
+            _log.warning(
+                "no room or no descriptor: durable ends are recorded when there is one again"
+            )
             return
         self._owed = {}
         self._journal.sync()

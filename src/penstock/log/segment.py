@@ -66,6 +66,11 @@ class Segment:
             self._file = self._files.open(path)
         return self._file
 
+    @property
+    def written_file(self) -> File | None:
+        """The file, if it is open; one that is not has nothing in it that waits for a sync."""
+        return self._file
+
     def create(self) -> None:
         """Make the file of a new segment."""
         path = segment_path(self.folder, self.base_offset)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock.clock import Clock
 from penstock.errors import DiskFullError
-from penstock.files import Files, SyncAllError
+from penstock.files import Files, SyncAllError, lacks_descriptor
 from penstock.limits import (
     DISK_CHECK_BYTES,
     DISK_CHECK_SECONDS,
@@ -34,7 +34,10 @@ def means_full(error: OSError) -> bool:
 
 
 def found_room(write: Callable[[], None], make_room: Callable[[], None]) -> bool:
-    """Write metadata, if need be in the room that was kept for it; False if there is none."""
+    """Write metadata, if need be in the room that was kept for it.
+
+    False if there is none, or no descriptor for the file that it would be written to.
+    """
     for _ in range(2):
         try:
             write()
@@ -42,6 +45,8 @@ def found_room(write: Callable[[], None], make_room: Callable[[], None]) -> bool
         except SyncAllError:
             raise  # a failed sync says nothing about room, and must not be tried again
         except OSError as error:
+            if lacks_descriptor(error):
+                return False
             if not means_full(error):
                 raise
             make_room()

@@ -441,7 +441,7 @@ class LogStore:
         write = partial(write_identities, self._files, self._topics, folders, entry)
         if not found_room(write, self.space.found_full):
             # It is for the day on which the catalog is damaged; the topic does not depend on it.
-            _log.warning("%s: no room for its description beside its partitions", entry.name)
+            _log.warning("%s: its description beside its partitions is not written", entry.name)
 
     def delete_topic(
         self, entry: TopicEntry, partitions: Iterable[Partition], gone: Callable[[], None]

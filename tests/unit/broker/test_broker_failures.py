@@ -99,29 +99,6 @@ def test_a_torn_tail_below_the_longest_name_is_kept() -> None:
 # -- rounds
 
 
-def test_a_partition_whose_file_cannot_be_opened_holds_nobody_up() -> None:
-    log = Log(FaultyFiles())
-    log.topic("one")
-    log.topic("other")
-    log.append(log.broker.topic("one"), b"x", timestamp=NOW - 30 * DAY_MS)
-    log.restart(clean=True)
-    one, other = log.broker.topic("one"), log.broker.topic("other")
-    log.append(other, b"y")
-    log.commit()
-    # Retention seals the old segment; the round has to open it.
-    assert one.partition(0).roll_if_expired(NOW)
-    disk(log).fail("open", errno.EMFILE)
-    log.broker.commit.appended(one.partition(0))
-    answered: list[bool] = []
-    log.append(other, b"z")
-    log.broker.commit.after(lambda: answered.append(True))
-    log.commit()
-    assert answered
-    assert values(other.partition(0)) == [b"y", b"z"]
-    with pytest.raises(OfflineError, match="Too many open files"):
-        log.append(one, b"x")
-
-
 def test_a_mistake_in_a_round_ends_it_and_takes_everything_offline() -> None:
     log = Log(FaultyFiles())
     topic = log.topic()
