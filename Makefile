@@ -81,7 +81,10 @@ bench-spark: $(STAMP) ## The source in Spark beside Spark's own Kafka connector,
 bench-state: $(STAMP) ## Keyed state in Spark beside transformWithState, and with ten million keys
 	$(BIN)/python -m benchmarks.state
 
-bench: bench-log bench-groups bench-growth bench-compaction bench-spark bench-state ## Every benchmark
+bench-stalls: $(STAMP) ## How long others wait while the largest requests are handled
+	$(BIN)/python -m benchmarks.stalls
+
+bench: bench-log bench-groups bench-growth bench-compaction bench-stalls bench-spark bench-state ## Every benchmark
 
 format: $(STAMP) ## Rewrite the sources in the project's format
 	$(BIN)/ruff format .
@@ -90,4 +93,4 @@ format: $(STAMP) ## Rewrite the sources in the project's format
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist src/*.egg-info src/penstock/*.so src/penstock/*/*.so .mypy_cache .ruff_cache .pytest_cache
 
-.PHONY: help setup demo lint test compat fault-log fault-groups fault-spark fuzz soak bench-log bench-groups bench-growth bench-compaction bench-spark bench-state bench format clean
+.PHONY: help setup demo lint test compat fault-log fault-groups fault-spark fuzz soak bench-log bench-groups bench-growth bench-compaction bench-stalls bench-spark bench-state bench format clean

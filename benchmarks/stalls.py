@@ -1,7 +1,9 @@
 """How long everybody else waits while one client sends the largest requests that are allowed.
 
 Each is sent once. Meanwhile one client asks for the versions over and over, and another writes a record
-every few milliseconds: the longest wait of each is what a stall of the loop costs its neighbours.
+every few milliseconds: the longest wait of each is what a stall of the loop costs its neighbours. The
+last lines hold what the first of them waited, in parts of a tenth of a second; a writer also waits for
+the disk.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from tests.clients.contract import Record
 from tests.clients.wire import NAMED_PRODUCE, Wire, build_batch, fetch_request, produce_request
 
 from benchmarks.brokers import running_penstock
+from benchmarks.report import Better, Verdict, conclude, preamble
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.wire.consumer_group_messages import ConsumerGroupHeartbeatRequest
 
 PROBE_SECONDS = 0.001
 WRITE_SECONDS = 0.005
 ANSWER_SECONDS_MAX = 120.0
+WAIT_SECONDS_MAX = 0.1
 HEADER_BYTES = 64
 TIMEOUT_MS = 60_000
 
@@ -526,8 +530,8 @@ REQUESTS: dict[str, Callable[[int], bytes]] = {
 }
 
 
-def measure(bootstrap: str, build: Callable[[int], bytes], size: int) -> str:
-    """One request, as large as is taken; what it was, and how long everybody waited."""
+def measure(bootstrap: str, build: Callable[[int], bytes], size: int) -> float:
+    """One request, as large as is taken; prints how long everybody waited, and returns the askers' wait."""
     asked = build(size)
     wire = Wire(bootstrap, timeout=ANSWER_SECONDS_MAX)
     batch = build_batch([Record(b"x" * 100)])
@@ -549,27 +553,34 @@ def measure(bootstrap: str, build: Callable[[int], bytes], size: int) -> str:
     wire.socket.close()
     if came is None:
         return measure(bootstrap, build, size // 2)
-    return (
+    print(
         f"{build.__name__:<26}{len(asked):>10,} B {came:>10,} B {took * 1000:>8.0f} ms"
-        f"   others wait {small.longest * 1000:>7.1f} ms, writers {writer.longest * 1000:>7.1f} ms"
+        f"   others wait {small.longest * 1000:>7.1f} ms, writers {writer.longest * 1000:>7.1f} ms",
+        flush=True,
     )
+    return small.longest
 
 
-def main() -> None:
+def main() -> int:
     """Ask for everything, or for what is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("requests", nargs="*", choices=[[], *REQUESTS], help="by default all")
     parser.add_argument("--bytes", type=int, default=REQUEST_BYTES_MAX - HEADER_BYTES)
     arguments = parser.parse_args()
     wanted = arguments.requests or list(REQUESTS)
+    preamble("benchmarks.stalls", Path(tempfile.gettempdir()))
     gc.disable()  # it would stop those who measure
     with tempfile.TemporaryDirectory() as folder, running_penstock(Path(folder)) as broker:
         with Wire(broker.bootstrap) as wire:
             wire.create_topic("load")
-        for name in wanted:
-            sys.stdout.write(measure(broker.bootstrap, REQUESTS[name], arguments.bytes) + "\n")
-            sys.stdout.flush()
+        waits = {
+            name: measure(broker.bootstrap, REQUESTS[name], arguments.bytes) for name in wanted
+        }
+    return conclude(
+        Verdict(f"stall-{name}", wait / WAIT_SECONDS_MAX, Better.LESS, 1)
+        for name, wait in waits.items()
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
