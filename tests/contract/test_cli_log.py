@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -122,6 +126,36 @@ def test_repair_beside_a_server_says_what_to_do(cli: Commands, data: Path) -> No
         said = cli.refused(5, "log", "repair", str(data / "topics" / "orders-0"), "--skip")
     assert "in use by process" in said
     assert said.endswith("; stop that process first\n")
+
+
+@contextmanager
+def another_user() -> Iterator[None]:
+    """One who may read what others may, and nothing more, whoever runs the tests."""
+    ours = os.geteuid()
+    if ours == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(ours)
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_repair_of_what_another_user_has_says_whose_it_is_to_do(
+    cli: Commands, data: Path, readable: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        copied = Path(name) / "data"
+        shutil.copytree(data, copied)
+        for path in (Path(name), copied, *copied.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        if not readable:
+            copied.chmod(0)
+        with another_user():
+            said = cli.refused(2, "log", "repair", str(copied / "topics" / "orders-0"), "--skip")
+        copied.chmod(0o755)
+        assert "Permission denied: " in said
+        assert said.endswith("; run it as the user whose folder it is\n")
 
 
 # -- consume

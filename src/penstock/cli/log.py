@@ -9,7 +9,14 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.options import Format, Json, Output, wants_json
-from penstock.errors import ConflictError, DamagedLogError, NotFoundError, StorageError, UsageError
+from penstock.errors import (
+    ConflictError,
+    DamagedLogError,
+    NotFoundError,
+    PenstockError,
+    StorageError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,14 +221,31 @@ def repair(
     The partition is first copied, as it was found, to the data folder's quarantine. No server may
     use the folder meanwhile.
     """
-    from penstock.clock import SystemClock  # noqa: PLC0415 -- keeps --help fast
-    from penstock.files import FolderLock, OsFiles  # noqa: PLC0415
-    from penstock.log import repair as repairs  # noqa: PLC0415
-
     if truncate == skip:
         raise UsageError(
             f"repair {folder}", "it is not said how", "give one of --truncate and --skip"
         )
+    try:
+        _repair(folder, truncate=truncate, execute=execute)
+    except OSError as error:
+        raise _not_repaired(folder, error) from error
+
+
+def _not_repaired(folder: Path, error: OSError) -> PenstockError:
+    """What to say of a folder that the system does not let us repair."""
+    operation = f"repair {folder}"
+    cause = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+    if isinstance(error, PermissionError):
+        return UsageError(operation, cause, "run it as the user whose folder it is")
+    remedy = "check that disk, and run it again; a repair that was interrupted has lost nothing"
+    return StorageError(operation, cause, remedy)
+
+
+def _repair(folder: Path, *, truncate: bool, execute: bool) -> None:
+    from penstock.clock import SystemClock  # noqa: PLC0415 -- keeps --help fast
+    from penstock.files import FolderLock, OsFiles  # noqa: PLC0415
+    from penstock.log import repair as repairs  # noqa: PLC0415
+
     files = OsFiles()
     data = folder.resolve().parent.parent
     if not (data / "format.json").exists():

@@ -220,8 +220,7 @@ class Server:
         try:
             self.broker.close()
         except OSError as error:
-            remedy = "nothing that was acknowledged is lost; the next start looks as after a crash"
-            raise StorageError("stop in order", str(error), remedy) from error
+            raise _not_in_order(error) from error
         finally:
             self._lock.release()
 
@@ -322,6 +321,17 @@ def _not_ours(operation: str, error: OSError) -> PenstockError:
     elif error.errno == errno.EROFS:
         remedy = f"mount that file system for writing, or {remedy}"
     return UsageError(operation, cause, remedy)
+
+
+def _not_in_order(error: OSError) -> StorageError:
+    """What to say of a stop that could not write its last words."""
+    cause = str(error)
+    remedy = "nothing that was acknowledged is lost; the next start looks as after a crash"
+    if error.filename and (isinstance(error, PermissionError) or error.errno == errno.EROFS):
+        folder = Path(error.filename).parent
+        cause = f"the folder {folder} cannot be written to: {error.strerror}"
+        remedy = f"let the server's user write there; {remedy}"
+    return StorageError("stop in order", cause, remedy)
 
 
 def _say(line: str) -> None:

@@ -14,8 +14,9 @@ import pytest
 from penstock.config import Address, ServeSettings
 from penstock.errors import DiskFullError, StorageError, UsageError
 from penstock.files import Files
+from penstock.memory_files import failure
 from penstock.server.app import Server
-from penstock.testing.faulty import FaultyFiles
+from penstock.testing.faulty import FaultyFile, FaultyFiles
 
 
 def start_and_stop(data: Path, files: Files | None = None) -> None:
@@ -61,6 +62,35 @@ def test_a_stop_that_cannot_be_in_order(tmp_path: Path) -> None:
     files.heal()
     assert not files.exists(tmp_path / "clean")
     start_and_stop(tmp_path, files)  # the folder is free again
+
+
+class LockedFiles(FaultyFiles):
+    """Makes no file in one folder, once that is named."""
+
+    locked: Path | None = None
+
+    def open(self, path: Path, *, create: bool = False) -> FaultyFile:
+        if create and path.parent == self.locked:
+            raise failure(errno.EACCES, path)
+        return super().open(path, create=create)
+
+
+def test_a_stop_names_the_folder_that_it_may_not_write_to(tmp_path: Path) -> None:
+    files = LockedFiles()
+
+    async def body() -> None:
+        server = Server(ServeSettings(data=tmp_path, kafka=Address("127.0.0.1", 0)), files=files)
+        await server.start()
+        made = asyncio.Event()
+        server.broker.create_topic("orders", 1, {})
+        server.broker.commit.after(made.set)
+        await made.wait()
+        files.locked = tmp_path / "topics" / "orders-0"
+        await server.stop()
+
+    told = r"the folder .*/topics/orders-0 cannot be written to: Permission denied; let the server"
+    with pytest.raises(StorageError, match=told):
+        asyncio.run(body())
 
 
 @pytest.fixture
