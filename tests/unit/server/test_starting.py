@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from penstock.config import Address, ServeSettings
-from penstock.errors import DiskFullError, StorageError, UsageError
+from penstock.errors import DiskFullError, MemoryFullError, StorageError, UsageError
 from penstock.files import Files
 from penstock.memory_files import failure
+from penstock.record.encode import NewRecord, encode
 from penstock.server.app import Server
 from penstock.testing.faulty import FaultyFile, FaultyFiles
 
@@ -62,6 +63,25 @@ def test_a_stop_that_cannot_be_in_order(tmp_path: Path) -> None:
     files.heal()
     assert not files.exists(tmp_path / "clean")
     start_and_stop(tmp_path, files)  # the folder is free again
+
+
+def test_topics_in_memory_have_a_quarter_of_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.server.app.memory_bytes", lambda: 4000)
+
+    async def body() -> None:
+        server = Server(ServeSettings(data=tmp_path, kafka=Address("127.0.0.1", 0)))
+        await server.start()
+        config = {"penstock.durability": "memory", "retention.ms": "-1"}
+        topic = server.broker.create_topic("scratch", 1, config)
+        append = server.broker.appender.append
+        append(topic, topic.partition(0), encode([NewRecord(bytes(800))]))
+        with pytest.raises(MemoryFullError, match="may hold 1000 bytes"):
+            append(topic, topic.partition(0), encode([NewRecord(bytes(800))]))
+        await server.stop()
+
+    asyncio.run(body())
 
 
 class LockedFiles(FaultyFiles):
