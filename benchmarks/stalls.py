@@ -531,7 +531,7 @@ REQUESTS: dict[str, Callable[[int], bytes]] = {
 
 
 def measure(bootstrap: str, build: Callable[[int], bytes], size: int) -> float:
-    """One request, as large as is taken; prints how long everybody waited, and returns the askers' wait."""
+    """One request, as large as is taken; prints how long others waited, and returns the askers' wait."""
     asked = build(size)
     wire = Wire(bootstrap, timeout=ANSWER_SECONDS_MAX)
     batch = build_batch([Record(b"x" * 100)])

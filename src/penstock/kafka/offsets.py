@@ -6,6 +6,8 @@ The one leader never changes, but every start of it is an epoch of its own.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from kafka.protocol.consumer import ListOffsetsResponse, OffsetForLeaderEpochResponse
@@ -16,9 +18,10 @@ from penstock.kafka.call import Call
 from penstock.kafka.errors import Code
 from penstock.kafka.leader_epoch import epoch_code
 from penstock.kafka.outcome import RefusedError, failure
+from penstock.kafka.pace import Cold
 from penstock.log.epochs import end_of_epoch
 from penstock.log.partition import Partition
-from penstock.log.reading import TimedOffset, newest_by_time, offset_for_time
+from penstock.log.reading import NotCachedError, TimedOffset, newest_by_time, offset_for_time
 from penstock.wire.codec import Message
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
@@ -35,6 +38,7 @@ _SINCE: Final = {
 _NO_TIMESTAMP = -1
 _READ_COMMITTED = 1
 _UNDEFINED = -1
+_COLD_TRIES_MAX = 8
 
 
 async def list_offsets(call: Call, request: Message) -> Message:
@@ -53,7 +57,7 @@ async def list_offsets(call: Call, request: Message) -> Message:
             topic_message(
                 name=topic.name,
                 partitions=[
-                    _listed(
+                    await _listed(
                         call,
                         topic.name,
                         wanted,
@@ -68,7 +72,9 @@ async def list_offsets(call: Call, request: Message) -> Message:
     )
 
 
-def _listed(call: Call, name: str, wanted: Message, named: int, committed_only: bool) -> Message:
+async def _listed(
+    call: Call, name: str, wanted: Message, named: int, committed_only: bool
+) -> Message:
     message = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
     number = wanted.partition_index
     if named > 1:
@@ -80,7 +86,7 @@ def _listed(call: Call, name: str, wanted: Message, named: int, committed_only: 
             # What a transaction began with may be deleted before it ends.
             stable = Appender.producers(partition).last_stable_offset(end)
             end = max(stable, partition.start_offset)
-        found = _find(partition, wanted.timestamp, call.version, end)
+        found = await _find(partition, wanted.timestamp, call.version, end)
     except (PenstockError, OSError) as error:
         return message(partition_index=number, error_code=failure(error).code)
     if found is None:
@@ -104,9 +110,9 @@ def _partition(call: Call, name: str, number: int, leader_epoch: int) -> Partiti
     return partition
 
 
-def _find(partition: Partition, timestamp: int, version: int, end: int) -> TimedOffset | None:
+async def _find(partition: Partition, timestamp: int, version: int, end: int) -> TimedOffset | None:
     if timestamp >= 0:
-        found = offset_for_time(partition, timestamp)
+        found = await _from_disk(partial(offset_for_time, partition, timestamp))
         return found if found is not None and found.offset < end else None
     if version < _SINCE.get(timestamp, version + 1):
         raise RefusedError(
@@ -117,8 +123,18 @@ def _find(partition: Partition, timestamp: int, version: int, end: int) -> Timed
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return TimedOffset(partition.start_offset, _NO_TIMESTAMP)
     if timestamp == _MAX_TIMESTAMP:
-        return newest_by_time(partition)
+        return await _from_disk(partial(newest_by_time, partition))
     return None  # the rest ask for tiered storage, where nothing is
+
+
+async def _from_disk(search: Callable[..., TimedOffset | None]) -> TimedOffset | None:
+    """Search what is cached; where something is not, a thread reads it first, as for a fetch."""
+    for _ in range(_COLD_TRIES_MAX):
+        try:
+            return search(wait=False)
+        except NotCachedError as missing:
+            await Cold(missing.warm)
+    return search(wait=True)  # what is read goes from the cache at once: the disk is waited for
 
 
 # -- OffsetForLeaderEpoch

@@ -40,18 +40,29 @@ class _Later:
 _LATER = _Later()
 
 
+class Cold:
+    """Awaited by work that goes on when a thread has brought something from the disk."""
+
+    def __init__(self, job: Callable[[], None]) -> None:
+        self._job = job
+
+    def __await__(self) -> Generator[Callable[[], None], None, None]:
+        yield self._job
+
+
 class _Work:
     """A handler that has not ended, or the making of an answer."""
 
     def __init__(self, call: Call, work: Coroutine[Any, Any, Message | None]) -> None:
         self.call = call
         self._work = work
+        self.needs: Callable[[], None] | None = None
         self.done: Callable[[], None] | None = None
 
     def step(self) -> bool:
         """Go on until others must go first, or answer; whether it has ended."""
         try:
-            self._work.send(None)
+            self.needs = self._work.send(None)
         except StopIteration as end:
             if end.value is not None:
                 self.call.reply(end.value)
@@ -147,25 +158,28 @@ class Pace:
             self._put_off(work)
 
     def _put_off(self, work: _Work) -> None:
+        if work.needs is not None:
+            job, work.needs = work.needs, None
+            work.call.context.run_cold(job, partial(self._put_off, work))
+            return
         self._works.append(work)
         if len(self._works) == 1:
             self._next_turn(self._go_on)
 
     def _go_on(self) -> None:
         """One piece of one request in each turn of the loop."""
-        work = self._works[0]
+        work = self._works.popleft()
+        if self._works:
+            self._next_turn(self._go_on)
         self._until = self._clock.monotonic() + PIECE_SECONDS_MAX
         try:
             ended = work.step()
         except Exception as error:
             work.call.answer.fail(error)
             ended = True
-        self._works.popleft()
         if not ended:
-            self._works.append(work)
-        if self._works:
-            self._next_turn(self._go_on)
-        if ended and work.done is not None:
+            self._put_off(work)
+        elif work.done is not None:
             work.done()
 
     # -- large frames

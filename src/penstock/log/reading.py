@@ -8,7 +8,7 @@ This module may run compiled (setup.py), with the C types that stand in reading.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.errors import DamagedLogError, PenstockError
@@ -31,6 +31,8 @@ _WALK_BYTES = 64 * KIB
 # one interval of the index, so that one read nearly always does.
 _SMALL_BYTES = 16 * KIB
 NO_END = -1
+ReadPiece = Callable[[Segment, int, int], Buffer]
+"""Reads so many bytes of a segment at a position."""
 
 
 class OffsetOutOfRangeError(PenstockError):
@@ -197,10 +199,21 @@ def _damaged(partition: Partition, segment: Segment, cause: str) -> DamagedLogEr
     )
 
 
-def walk(segment: Segment, position: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
+def _patient(segment: Segment, size: int, position: int) -> Buffer:
+    """Read, and wait for the disk if it must be."""
+    return segment.file.pread(size, position)
+
+
+def _impatient(segment: Segment, size: int, position: int) -> Buffer:
+    return _pread(segment, size, position)
+
+
+def walk(
+    segment: Segment, position: int, limit: int, read_piece: ReadPiece = _patient
+) -> Iterator[tuple[int, BatchHeader]]:
     """Headers of the batches from position to limit; stops where no whole header stands."""
     while position + HEADER_BYTES <= limit:
-        piece = segment.file.pread(min(_WALK_BYTES, limit - position), position)
+        piece = read_piece(segment, min(_WALK_BYTES, limit - position), position)
         after = 0
         for at, header in headers(piece):
             yield position + at, header
@@ -210,23 +223,37 @@ def walk(segment: Segment, position: int, limit: int) -> Iterator[tuple[int, Bat
         position += after
 
 
-def offset_for_time(partition: Partition, timestamp: int) -> TimedOffset | None:
-    """The first record, in order of offsets, that is not older than timestamp."""
+def offset_for_time(
+    partition: Partition, timestamp: int, *, wait: bool = True
+) -> TimedOffset | None:
+    """The first record, in order of offsets, that is not older than timestamp.
+
+    Raises:
+        NotCachedError: the disk would have to be waited for, and that was not allowed.
+    """
+    read_piece = _patient if wait else _impatient
     for segment in partition.segments:
         limit = partition.readable_bytes(segment)
         if segment.max_timestamp < timestamp or limit == 0:
             continue
-        for position, header in walk(segment, segment.floor_time(timestamp), limit):
+        start = segment.floor_time(timestamp)
+        for position, header in walk(segment, start, limit, read_piece):
             if header.max_timestamp < timestamp or header.last_offset < partition.start_offset:
                 continue
-            found = _first_since(partition, segment, position, header, timestamp)
+            data = _records_of(segment, position, header, read_piece)
+            found = _first_since(partition, data, header, timestamp)
             if found is not None:
                 return found
     return None
 
 
-def newest_by_time(partition: Partition) -> TimedOffset | None:
-    """The record with the largest timestamp; the first of them if there are several."""
+def newest_by_time(partition: Partition, *, wait: bool = True) -> TimedOffset | None:
+    """The record with the largest timestamp; the first of them if there are several.
+
+    Raises:
+        NotCachedError: as `offset_for_time`.
+    """
+    read_piece = _patient if wait else _impatient
     durable = partition.durable_point
     best = (durable.max_timestamp, durable.max_timestamp_offset, durable.segment)
     for segment in reversed(partition.segments):
@@ -237,14 +264,24 @@ def newest_by_time(partition: Partition) -> TimedOffset | None:
     if timestamp == NO_TIMESTAMP or last_offset < partition.start_offset:
         return None
     limit = partition.readable_bytes(segment)
-    for position, header in walk(segment, segment.floor(last_offset), limit):
+    for position, header in walk(segment, segment.floor(last_offset), limit, read_piece):
         if header.last_offset == last_offset:
-            return _first_since(partition, segment, position, header, timestamp)
+            data = _records_of(segment, position, header, read_piece)
+            return _first_since(partition, data, header, timestamp)
     return None
 
 
+def _records_of(
+    segment: Segment, position: int, header: BatchHeader, read_piece: ReadPiece
+) -> Buffer | None:
+    """A batch; None if it has more records than can be opened while others wait."""
+    if header.record_count > OPENED_RECORDS_MAX:
+        return None
+    return read_piece(segment, header.size, position)
+
+
 def _first_since(
-    partition: Partition, segment: Segment, position: int, header: BatchHeader, timestamp: int
+    partition: Partition, data: Buffer | None, header: BatchHeader, timestamp: int
 ) -> TimedOffset | None:
     """The first record of that time in a batch whose header promises one; None if it was deleted.
 
@@ -254,10 +291,10 @@ def _first_since(
     if header.record_count == 0:
         return None  # compaction has taken them all
     whole = TimedOffset(max(header.base_offset, partition.start_offset), header.max_timestamp)
-    if header.record_count > OPENED_RECORDS_MAX:
+    if data is None:
         return whole
     try:
-        records = decode(segment.file.pread(header.size, position), OPENED_BYTES_MAX)
+        records = decode(data, OPENED_BYTES_MAX)
     except CorruptBatchError:
         raise
     except InvalidBatchError:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
 from tests.clients.admin_requests import delete_records, offset_for_epoch
-from tests.unit.kafka.exchange import NOW, Exchange, versions
+from tests.unit.kafka.exchange import NOW, Exchange, answer, versions
 
 from penstock.errors import DamagedLogError
 from penstock.kafka.errors import Code
@@ -143,6 +144,53 @@ class TestListOffsets:
         filled.broker.topic("a").partitions[0] = DamagedLogError("open", "it is damaged")
         result = found(filled.send_highest(request(LATEST)))
         assert result.error_code == Code.KAFKA_STORAGE_ERROR
+
+
+class TestColdDisk:
+    """What is not cached is read on a thread, and the loop does not wait for it."""
+
+    @pytest.mark.parametrize(("timestamp", "offset"), [(NOW + 35, 4), (MAX_TIMESTAMP, 7)])
+    def test_a_search_goes_on_when_it_has_been_read(
+        self, filled: Exchange, timestamp: int, offset: int
+    ) -> None:
+        reads: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        filled.context.run_cold = lambda job, done: reads.append((job, done))
+        filled.files.cold = True
+        asked = request(timestamp)
+        slot = filled.begin(asked, 7)
+        filled.drain()
+        assert slot.data is None
+        assert found(filled.send(request(LATEST), 7)).offset == 10, "others are answered"
+        ((job, done),) = reads
+        job()
+        filled.files.cold = False
+        done()
+        filled.drain()
+        assert found(answer(asked, 7, slot)).offset == offset
+        assert len(reads) == 1
+
+    def test_a_disk_that_stays_cold_is_waited_for(self, filled: Exchange) -> None:
+        filled.files.cold = True
+        assert found(filled.send(request(NOW + 35), 7)).offset == 4
+
+    def test_a_topic_may_go_meanwhile(self, filled: Exchange) -> None:
+        reads: list[Callable[[], None]] = []
+        filled.context.run_cold = lambda job, done: reads.append(done)
+        filled.files.cold = True
+        slot = filled.begin(request(NOW + 35), 7)
+        filled.broker.delete_topic(filled.broker.topic("a"))
+        filled.drain()
+        filled.files.cold = False
+        reads.pop()()
+        filled.drain()
+        assert slot.data is not None
+        assert slot.failed is None
+
+    def test_the_ends_need_no_disk(self, filled: Exchange) -> None:
+        filled.files.cold = True
+        filled.context.run_cold = lambda job, done: pytest.fail("nothing is to be read")
+        assert found(filled.send(request(LATEST), 7)).offset == 10
+        assert found(filled.send(request(EARLIEST), 7)).offset == 2
 
 
 class TestOffsetForLeaderEpoch:
