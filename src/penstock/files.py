@@ -30,6 +30,10 @@ NAME_BYTES_MAX = 255
 """Of one name in a path, on the common file systems."""
 # One system call takes so many pieces at the most (Linux's IOV_MAX).
 _PIECES_MAX = 1024
+_KEEP_SIZE = 1  # Linux's FALLOC_FL_KEEP_SIZE
+_FALLOCATE = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+if _FALLOCATE is not None:
+    _FALLOCATE.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 
 
 class File(Protocol):
@@ -73,6 +77,14 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Return when everything written so far survives a power failure."""
+        ...
+
+    def reserve(self, size: int, position: int) -> None:
+        """Have the disk allocate a range, most of it beyond the end, which stays where it is."""
+        ...
+
+    def give_back(self) -> None:
+        """Let go of what is reserved beyond the end. Nobody may write meanwhile."""
         ...
 
 
@@ -253,6 +265,18 @@ class OsFile:
     def sync(self) -> None:
         """Fdatasync."""
         os.fdatasync(self._fd)
+
+    def reserve(self, size: int, position: int) -> None:
+        """Fallocate, which Python's os has only with a change of the file's size."""
+        if _FALLOCATE is None:
+            raise OSError(errno.EOPNOTSUPP, "this system reserves nothing", str(self.path))
+        if _FALLOCATE(self._fd, _KEEP_SIZE, position, size) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(self.path))
+
+    def give_back(self) -> None:
+        """Cutting a file to the size that it has frees what lies beyond."""
+        os.ftruncate(self._fd, self.size())
 
 
 class OsFiles:

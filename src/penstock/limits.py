@@ -93,6 +93,14 @@ SYNC_ONE_BY_ONE_MAX = 2
 # sixth less work. 128 requests are handled in under 2 ms; large ones are synced while more arrive.
 ROUND_WAITING_ENOUGH = 128
 ROUND_BYTES_ENOUGH = 64 * KIB
+# A log of which a commit round syncs this much at once has room allocated ahead on the disk: as much as
+# its segment holds, up to the maximum, so that a burst costs little and no disk is used up by promises.
+# 500 MB in pieces of 1 MB take 0.42 instead of 0.49 s of processor time then (six partitions: 0.43
+# instead of 0.47), because blocks are not accounted for one by one. Small pieces gain nothing.
+ROOM_AHEAD_ROUND_BYTES_MIN = 256 * KIB
+ROOM_AHEAD_BYTES_MAX = 64 * MIB
+# What stays free: who is short of room needs it more.
+ROOM_AHEAD_FREE_BYTES_MIN = GIB
 # How stale the journal of durable ends may be on disk. It only tells a torn tail from damage, so it
 # need not cost every commit round a second fdatasync (0.09 ms of 0.25). At ten times a second it was
 # one record in a hundred at 1,000 records/s: the 99th percentile of the latency.

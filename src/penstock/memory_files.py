@@ -93,6 +93,12 @@ class MemoryFile:
     def sync(self) -> None:
         """Nothing to do."""
 
+    def reserve(self, size: int, position: int) -> None:
+        """Nothing to do: there is no disk."""
+
+    def give_back(self) -> None:
+        """Nothing to do."""
+
     def _read(self, size: int, position: int) -> bytearray:
         if position < 0:
             raise failure(errno.EINVAL, self.path)

@@ -52,6 +52,20 @@ class TestFile:
         assert file.pread(3, 3) == b"two"
         assert type(file.pread(3, 3)) is bytes
 
+    def test_reserved_room_changes_neither_size_nor_content(
+        self, files: Files, folder: Path
+    ) -> None:
+        file = files.open(folder / "a", create=True)
+        file.pwrite([b"0123456789"], 0)
+        with contextlib.suppress(OSError):  # not every disk can
+            file.reserve(1 << 20, 5)
+        assert file.size() == 10
+        file.pwrite([b"abc"], 10)
+        file.sync()
+        file.give_back()
+        assert file.size() == 13
+        assert file.pread(100, 0) == b"0123456789abc"
+
     def test_reads_from_the_cache_the_same(self, files: Files, folder: Path) -> None:
         file = files.open(folder / "a", create=True)
         file.pwrite([b"0123456789"], 0)
@@ -445,3 +459,18 @@ def test_syncs_of_folders_keep_one_descriptor_and_no_more(tmp_path: Path) -> Non
     del files
     with socket.socket() as probe:
         assert probe.fileno() < before
+
+
+def test_the_system_keeps_reserved_room_until_it_is_given_back(tmp_path: Path) -> None:
+    path = put(OsFiles(), tmp_path / "a", b"x")
+    file = OsFiles().open(path)
+    try:
+        file.reserve(1 << 20, 1)
+    except OSError as error:
+        assert error.errno == errno.EOPNOTSUPP
+        pytest.skip("this file system reserves nothing")
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    file.give_back()
+    assert path.stat().st_blocks * 512 < 1 << 16
+    with pytest.raises(OSError, match="Invalid argument"):
+        file.reserve(0, 1)

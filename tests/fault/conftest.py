@@ -10,8 +10,9 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints and rewritten journals within a few dozen batches."""
+    """Checkpoints, rewritten journals and room ahead within a few dozen batches."""
     monkeypatch.setattr("penstock.log.partition.CHECKPOINT_BATCHES", 3)
+    monkeypatch.setattr("penstock.log.partition.ROOM_AHEAD_ROUND_BYTES_MIN", 300)
     monkeypatch.setattr("penstock.log.positions._REWRITE_BYTES", 300)
     monkeypatch.setattr("penstock.log.catalog._REWRITE_BYTES", 300)
     monkeypatch.setattr("penstock.log.space.DISK_CHECK_BYTES", 1000)

@@ -206,7 +206,12 @@ class GroupCommit:
             if round_ is not None:
                 rounds.append(round_)
                 files.extend(round_.files)
-                if round_.checkpoints or round_.folder is not None or not round_.files:
+                if (
+                    round_.checkpoints
+                    or round_.folder is not None
+                    or round_.needs_room
+                    or not round_.files
+                ):
                     only_syncs = False
         self._rounds = rounds
         self._answered, self._waiting = self._waiting, []

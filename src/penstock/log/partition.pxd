@@ -26,6 +26,7 @@ cdef class Round:
     cdef public list files
     cdef public object folder
     cdef public list checkpoints
+    cdef public bint needs_room
 
 
 cdef class Partition:
@@ -59,6 +60,8 @@ cdef class Partition:
     cdef bint _checkpoint_due(self)
     cdef DurablePoint _point(self)
     cpdef Round begin_round(self)
+    @cython.locals(active=Segment, piece=cython.longlong, ahead=cython.longlong, room_end=cython.longlong)
+    cdef bint _wants_room(self)
     @cython.locals(rolled=bint)
     cpdef finish_round(self, Round round_, written)
     @cython.locals(old=DurablePoint, same=bint, added=cython.longlong)

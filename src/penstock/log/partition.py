@@ -28,7 +28,13 @@ from penstock.files import (
     write_all_atomically,
     write_atomically,
 )
-from penstock.limits import CHECKPOINT_BATCHES, CHECKPOINT_BYTES, MEMORY_SEGMENT_BYTES_MAX
+from penstock.limits import (
+    CHECKPOINT_BATCHES,
+    CHECKPOINT_BYTES,
+    MEMORY_SEGMENT_BYTES_MAX,
+    ROOM_AHEAD_BYTES_MAX,
+    ROOM_AHEAD_ROUND_BYTES_MIN,
+)
 from penstock.log import checkpoint as checkpoints
 from penstock.log.memory_space import MemorySpace
 from penstock.log.positions import PartitionId
@@ -120,6 +126,7 @@ class Round:
         files: list[File],
         folder: Path | None,
         checkpoints: list[PendingCheckpoint],
+        needs_room: bool,
     ) -> None:
         self.partition = partition
         self.point = point
@@ -127,6 +134,8 @@ class Round:
         self.folder = folder
         """The partition's folder, if segments were made in it."""
         self.checkpoints = checkpoints
+        self.needs_room = needs_room
+        """Whether room is to be allocated ahead in the active segment."""
 
 
 class Partition:
@@ -316,7 +325,21 @@ class Partition:
         if self._checkpoint_due():
             pending.append(self._active_checkpoint())
         self._folder_dirty = False
-        return Round(self, self._point(), files, folder, pending)
+        return Round(self, self._point(), files, folder, pending, self._wants_room())
+
+    def _wants_room(self) -> bool:
+        """Whether the log is written in large pieces and has used up half of the room ahead."""
+        active = self._active
+        same = active is self._durable.segment
+        piece = active.size - (self._durable.position if same else 0)
+        ahead = min(active.size, ROOM_AHEAD_BYTES_MAX)
+        if piece < ROOM_AHEAD_ROUND_BYTES_MIN or active.room_end - active.size > ahead // 2:
+            return False
+        room_end = min(active.size + ahead, self._segment_bytes)
+        if room_end <= active.room_end:
+            return False
+        active.room_end = room_end
+        return True
 
     def finish_round(self, round_: Round, written: Sequence[PendingCheckpoint]) -> None:
         """The round was synced: readers may go on to its end."""
@@ -464,6 +487,11 @@ class Partition:
         self.segments[at : at + len(old)] = [new]
         self._base_offsets[at : at + len(old)] = [new.base_offset]
         self._recent_points = [p for p in self._recent_points if p.segment not in old]
+
+    def give_back_room(self) -> None:
+        """Nobody writes here any more: what was allocated ahead is for others."""
+        if self._active.room_end > self._active.size:
+            self._active.give_back_room()
 
     def let_go_of_files(self) -> None:
         """Close what is open; nobody writes here any more."""

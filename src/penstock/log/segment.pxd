@@ -14,6 +14,7 @@ cdef class Segment:
     cdef long long _bytes_since_entry
     cdef long long _indexed_timestamp
     cdef public bint has_its_names
+    cdef public long long room_end
     cdef public object folder
     cdef public long long base_offset
     cdef public long long next_offset

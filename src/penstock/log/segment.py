@@ -45,6 +45,8 @@ class Segment:
         self._bytes_since_entry = 0
         self._indexed_timestamp = NO_TIMESTAMP
         self.has_its_names = True
+        self.room_end = 0
+        """Up to where this process has asked for room on the disk."""
         self.folder = folder
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -122,6 +124,18 @@ class Segment:
         """Whether the offsets of a batch are those that come next, and fit the index."""
         room = RELATIVE_OFFSET_MAX - (self.next_offset - self.base_offset)
         return header.base_offset == self.next_offset and 0 <= header.last_offset_delta <= room
+
+    def reserve_room(self) -> None:
+        """Have the disk allocate up to `room_end`, so that it need not with every sync."""
+        file, start = self._file, self.size  # this is the commit thread: both may change meanwhile
+        if file is not None and self.room_end > start:
+            file.reserve(self.room_end - start, start)
+
+    def give_back_room(self) -> None:
+        """Nothing is written here any more: what was reserved is free for others."""
+        self.room_end = 0
+        if self._file is not None:
+            self._file.give_back()
 
     def next_header(self, end: int) -> BatchHeader | None:
         """What stands after what is known so far, if it can be a batch that ends before end."""

@@ -515,6 +515,8 @@ class LogStore:
         assert self.commit.idle
         kept = [partition for partition in partitions if partition.memory is None]
         for partition in kept:
+            with suppress(OSError):  # then the disk keeps what nobody needs, and no harm is done
+                partition.give_back_room()
             partition.let_go_of_files()  # they may have all descriptors, and closing takes a few
         self._files.sync_all(self._folder)
         whole = [partition for partition in kept if partition.offline is None]

@@ -37,7 +37,7 @@ from penstock.testing.power_failure import (
 # Operations that change or sync something. Each gets a number; "any" in fail() means one of these.
 CHANGES = frozenset(
     (
-        *("create", "pwrite", "truncate", "sync", "allocate"),
+        *("create", "pwrite", "truncate", "sync", "allocate", "reserve", "give_back"),
         *("rename", "remove", "make_folder", "remove_folder", "sync_folder", "sync_all"),
     )
 )
@@ -105,6 +105,14 @@ class FaultyFile:
     def sync(self) -> None:
         """Make the bytes and the length certain."""
         self._files.do_sync(self)
+
+    def reserve(self, size: int, position: int) -> None:
+        """Changes nothing that could be lost; only room, of which this disk keeps no account."""
+        self._files.do_nothing("reserve", f"{self.path} {position}+{size}")
+
+    def give_back(self) -> None:
+        """Changes nothing that could be lost."""
+        self._files.do_nothing("give_back", str(self.path))
 
 
 class FaultyFiles(MemoryFiles):
@@ -251,6 +259,11 @@ class FaultyFiles(MemoryFiles):
             number = self._operation("truncate", f"{file.path} {size}")
             MemoryFile(file.path, file.content).truncate(size)
             file.content.pending.append(Write(number, size, None))
+
+    def do_nothing(self, kind: str, name: str) -> None:
+        """Count an operation without effect, at which the machine may crash, or which may fail."""
+        with self._lock:
+            self._operation(kind, name)
 
     def do_sync(self, file: FaultyFile) -> None:
         """FaultyFile.sync."""
