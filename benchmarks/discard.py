@@ -1,4 +1,4 @@
-"""A broker that stores nothing, beside the real ones: builds discard.c and runs it for a block."""
+"""Brokers that are none, beside the real ones: builds discard.c and runs it for a block."""
 
 from __future__ import annotations
 
@@ -14,14 +14,24 @@ from benchmarks.brokers import running_penstock
 from benchmarks.compiling import compiled
 
 
-@contextlib.contextmanager
-def running_discard(folder: Path) -> Iterator[BrokerProcess]:
+def running_discard(folder: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
     """What answers a Produce and forgets it; a Penstock behind it answers everything else."""
+    return _running(folder)
+
+
+def running_least(folder: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
+    """The same, but it writes what it gets, and answers when that is synced."""
+    return _running(folder, str(folder))
+
+
+@contextlib.contextmanager
+def _running(folder: Path, *options: str) -> Iterator[BrokerProcess]:
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     with running_penstock(folder, "--advertise", address) as behind:
         log = folder / "discard.log"
         command = [str(compiled("discard")), str(port), behind.bootstrap.rpartition(":")[2]]
+        command += options
         with log.open("wb") as output:
             started = time.perf_counter()
             process = subprocess.Popen(

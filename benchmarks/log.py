@@ -11,9 +11,11 @@ end-to-end are about brokers that were started for it and get nothing else, as t
 starts one. Kafka's compiler works beside it then, and its 99th percentile is some milliseconds; after
 minutes of load it is a tenth of that, which `hot-end-to-end` shows, without a bar.
 
-Client and broker share the machine, and producing takes most of it for the client. So there is a third
-party: a broker that throws records away and answers at once (discard.c). The lines `limit` say what it
-reaches, to Kafka: on this machine, in this run, no broker can do better with that client.
+Client and broker share the machine, and producing takes most of it for the client. So there are two
+more parties, in C (discard.c): one that throws records away and answers at once, and the least that is
+durable, which receives, writes and syncs, and neither checks nor knows what it stores. The lines `limit`
+say what they reach, to Kafka: on this machine, in this run, no broker can do better with that client
+than the first, and none that stores what it gets in files much better than the second.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tools.kafka import BrokerProcess, KafkaError, running_kafka
 
 from benchmarks import client
 from benchmarks.brokers import create_topic, delete_topic, running_penstock
-from benchmarks.discard import running_discard
+from benchmarks.discard import running_discard, running_least
 from benchmarks.pages import forget_pages
 from benchmarks.report import Better, Verdict, conclude, preamble, progress, summary, table
 from benchmarks.workload import Numbers, WorkloadError
@@ -84,6 +86,8 @@ PENSTOCK_OS = Side("penstock os", "penstock", {"penstock.durability": "os"})
 PENSTOCK_MEMORY = Side("penstock memory", "penstock", {"penstock.durability": "memory"})
 
 NO_BROKER = Side("no broker", "discard", workloads=frozenset({"produce"}))
+LEAST_BROKER = Side("least broker", "least", workloads=frozenset({"produce"}))
+LIMITS = (NO_BROKER, LEAST_BROKER)
 
 
 @dataclass(frozen=True)
@@ -239,7 +243,7 @@ class Comparison:
             numbers = client.run(
                 name, bootstrap=at, topic=topic, partitions=partitions, **parameters
             )
-            if side is not NO_BROKER:
+            if side not in LIMITS:
                 self.cpu[f"cpu-p{partitions}", side.name] += broker.cpu_seconds() - before
                 self.memory[side.broker] = max(self.memory[side.broker], broker.rss_bytes())
             return numbers
@@ -261,6 +265,7 @@ _START: dict[str, Callable[[Path], contextlib.AbstractContextManager[BrokerProce
     "kafka": running_kafka,
     "penstock": running_penstock,
     "discard": running_discard,
+    "least": running_least,
 }
 
 
@@ -312,12 +317,13 @@ def show(samples: Samples, sides: list[Side]) -> None:
 
 
 def show_limits(samples: Samples) -> None:
-    """What no broker can exceed."""
+    """What no broker can exceed, and what none that stores can exceed by much."""
     print()
     for measure_name, side in samples:
-        if side == NO_BROKER.name and (theirs := samples.get((measure_name, KAFKA.name))):
+        limits = side in {limit.name for limit in LIMITS}
+        if limits and (theirs := samples.get((measure_name, KAFKA.name))):
             ratio = statistics.median(samples[measure_name, side]) / statistics.median(theirs)
-            print(f"limit {measure_name} {ratio:.3f}")
+            print(f"limit {measure_name} {ratio:.3f} ({side})")
 
 
 def verdicts(samples: Samples, only: set[str]) -> list[Verdict]:
@@ -380,7 +386,7 @@ def main() -> int:
     if not options.alone:
         sides.insert(0, KAFKA)
         if "produce" in only:
-            sides.append(NO_BROKER)
+            sides.extend(LIMITS)
     if options.memory:
         sides.append(PENSTOCK_MEMORY)
     versions = []
