@@ -343,7 +343,7 @@ class OsFiles:
     def _syncfs(self, fd: int, path: Path) -> None:
         if self._libc.syncfs(fd) != 0:
             code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), str(path))
+            raise SyncAllError(code, os.strerror(code), str(path))
 
     def _open_folder(self, path: Path) -> int:
         """A descriptor on the file system of a folder: of the folder itself wherever there is one."""
@@ -415,7 +415,11 @@ def lacks_descriptor(error: OSError) -> bool:
 
 
 class SyncAllError(OSError):
-    """A sync of the whole file system failed: nothing written and not yet synced is certain."""
+    """A sync of the whole file system failed: nothing written and not yet synced is certain.
+
+    Also where it stood in for a smaller one. The system tells of it once: who swallows it lets the next
+    sync vouch for what is lost.
+    """
 
 
 def sync_all(files: Files, path: Path) -> None:
@@ -447,6 +451,8 @@ def sync_name(files: Files, path: Path) -> None:
     """The second half: the new file stays."""
     try:
         files.sync_folder(path.parent)
+    except SyncAllError:
+        raise
     except OSError as error:
         # Whatever the reason, also a full disk: which of the two a crash would leave is in doubt.
         raise OSError(errno.EIO, f"the new {path.name} may not last: {error}") from error

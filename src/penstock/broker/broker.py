@@ -348,6 +348,8 @@ class Broker:
         now = self._clock.wall_ms()
         for partition in list(self.partitions()):
             try:
+                if self._store.space.full:
+                    partition.give_back_room()
                 self._drop_expired(partition, now)
             except OSError as error:
                 # Others may have much to remove, and so make the room that this one lacks.

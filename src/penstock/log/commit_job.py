@@ -80,14 +80,24 @@ class CommitJob:
             everything_failed = self._sync_all()
         outcome = Outcome({}, {}, metadata_error, everything_failed)
         for round_ in rounds:
-            error = everything_failed
-            if error is None and not together:
-                error = _error_of(partial(self._sync_one, round_))
+            error = outcome.everything_failed
+            if error is None:
+                finish = partial(self._finish, round_, together, outcome.written)
+                error = _error_of(finish)
+            if isinstance(error, SyncAllError):
+                outcome = outcome._replace(everything_failed=error)
             if error is not None:
                 outcome.failed[round_.partition] = error
-            elif round_.checkpoints:
-                outcome.written[round_.partition] = self._checkpoint(round_)
         return outcome
+
+    def _finish(
+        self, round_: Round, together: bool, written: dict[Partition, list[PendingCheckpoint]]
+    ) -> None:
+        """All that a partition's round is for; together means that its files are synced already."""
+        if not together:
+            self._sync_one(round_)
+        if round_.checkpoints:
+            written[round_.partition] = self._checkpoint(round_)
 
     def _reserve_room(self, rounds: Sequence[Round]) -> None:
         """Allocate ahead where there is plenty. Without it writing costs more, and nothing else."""
@@ -113,6 +123,8 @@ class CommitJob:
         for pending in round_.checkpoints:
             try:
                 write_checkpoint(self._files, pending)
+            except SyncAllError:
+                raise
             except OSError as error:
                 _log.warning("%s: checkpoint not written: %s", round_.partition, error)
             else:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.clock import Clock
-from penstock.files import Files
+from penstock.files import Files, SyncAllError
 from penstock.limits import COMPACTION_RETRY_SECONDS
 from penstock.log import compacted, swap
 from penstock.log.checkpoint import Checkpoint
@@ -219,6 +219,8 @@ class Compactor:
             return
         try:
             swap.commit(self._files, folder, change)
+        except SyncAllError:
+            raise
         except OSError as error:
             job.failed = True
             _log.error("%s: a compacted segment could not be put in place: %s", folder.name, error)
@@ -233,6 +235,8 @@ class Compactor:
                 compacted.save(self._files, folder, known)
             else:
                 swap.discard(self._files, folder)
+        except SyncAllError:
+            raise
         except OSError as error:
             # The next pass must not build on what is not on record.
             job.abandoned = True

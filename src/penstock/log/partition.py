@@ -489,7 +489,7 @@ class Partition:
         self._recent_points = [p for p in self._recent_points if p.segment not in old]
 
     def give_back_room(self) -> None:
-        """Nobody writes here any more: what was allocated ahead is for others."""
+        """What was allocated ahead is for others. Only for who writes: nobody may write meanwhile."""
         if self._active.room_end > self._active.size:
             self._active.give_back_room()
 

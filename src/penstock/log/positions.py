@@ -21,7 +21,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.clock import Clock
-from penstock.files import Files
+from penstock.files import Files, SyncAllError
 from penstock.limits import MIB, POSITIONS_SYNC_SECONDS
 from penstock.log.journal import Journal
 from penstock.log.space import found_room
@@ -102,6 +102,8 @@ class Positions:
             if self._owed:
                 self._record_owed()
             self._synced_at = self._clock.monotonic()
+        except SyncAllError:
+            raise
         except OSError as error:
             self.failed = error
             _log.error("the journal of durable ends failed and is off until a restart: %s", error)

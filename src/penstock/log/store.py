@@ -32,7 +32,14 @@ from penstock.errors import (
     UnreadableLogError,
     UnsettledLogError,
 )
-from penstock.files import Files, lacks_descriptor, read_whole, write_atomically
+from penstock.files import (
+    Files,
+    SyncAllError,
+    lacks_descriptor,
+    read_whole,
+    sync_all,
+    write_atomically,
+)
 from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_identities
 from penstock.log.change_journal import ChangeJournal
 from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
@@ -442,6 +449,8 @@ class LogStore:
         if not found_room(write, self.space.found_full):
             # It is for the day on which the catalog is damaged; the topic does not depend on it.
             _log.warning("%s: its description beside its partitions is not written", entry.name)
+            # But the names of new partitions do, which are synced together with it.
+            sync_all(self._files, self._topics)
 
     def delete_topic(
         self, entry: TopicEntry, partitions: Iterable[Partition], gone: Callable[[], None]
@@ -503,10 +512,25 @@ class LogStore:
         The commit thread takes their names away, in order with all other changes of names; the data
         goes in the background.
         """
-        files = self._files if partition.memory is None else self._memory_files
+        if partition.memory is not None:
+            self._remove_segments_from_memory(segments)
+            return
+        files = self._files
         removed: list[Path] = []
         self.commit.metadata_changed(partial(_retire, files, partition.folder, segments, removed))
         self.commit.after(lambda: self._background(partial(_remove_files, files, removed)))
+
+    def _remove_segments_from_memory(self, segments: list[Segment]) -> None:
+        # At once: there is no disk to wait for, and the names in memory are the loop's alone. Only the
+        # freeing takes long.
+        files = self._memory_files
+        paths = [path for segment in segments for path in segment.paths()]
+        held = [files.open(path) for path in paths]
+        for path in paths:
+            files.remove(path)
+        for segment in segments:
+            segment.let_go_of_files()
+        self._background(held.clear)
 
     # -- the end
 
@@ -575,6 +599,8 @@ def _retire(files: Files, folder: Path, segments: list[Segment], removed: list[P
                 removed.append(gone)
                 if path.suffix == ".log":
                     files.sync_folder(folder)
+    except SyncAllError:
+        raise
     except OSError as error:
         # What keeps its name is removed at the next start: the recorded start lies above it.
         _log.error("%s: old segments could not be removed: %s", folder.name, error)

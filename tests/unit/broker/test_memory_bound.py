@@ -183,6 +183,28 @@ def test_what_goes_is_freed(way: str) -> None:
     assert watching
 
 
+def test_segments_go_without_a_round_that_a_deletion_could_meet() -> None:
+    """Names in memory have no lock: a thread that changes them met the loop in the middle of it."""
+    log = Log()
+    topic = memory_topic(log, segment_bytes="2200", retention_ms=SECOND)
+    disk = log.topic("disk")
+    partition = topic.partition(0)
+    for _ in range(10):
+        log.append(topic, bytes(1000))
+    oldest = partition.segments[0].paths()
+    log.clock.advance(2)
+    log.broker.keep_retention()
+    names = log.store._memory_files
+    assert oldest
+    assert not any(names.exists(path) for path in oldest)
+    log.broker.delete_topic(topic)
+    let_go(log)
+    log.append(disk, b"x")
+    log.commit()
+    assert values(disk.partition(0)) == [b"x"]
+    assert held(log) == 0
+
+
 def test_nothing_of_it_goes_to_the_disk() -> None:
     log = Log()
     topic = memory_topic(log, segment_bytes="2200")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import random
+from pathlib import Path
 
 import pytest
 from tests.support.log import DATA, NOW, Log, values
 
+from penstock.files import SyncAllError
 from penstock.log.positions import PartitionId, Positions
 from penstock.testing.faulty import FaultyFiles
+from penstock.testing.power_failure import Keep
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -98,3 +102,75 @@ def test_a_journal_that_cannot_be_rewritten_without_a_descriptor_goes_on(
     log.commit()
     recorded = Positions(log.files, DATA / "positions.journal", log.clock)
     assert recorded.get(PartitionId(topic.entry.id, 0)).end == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("open", errno.EMFILE), ("create", errno.ENOSPC)], ids=["descriptor", "room"]
+)
+def test_a_topic_that_could_not_be_described_outlives_a_power_failure(
+    log: Log, files: FaultyFiles, kind: str, code: int
+) -> None:
+    topic = log.broker.create_topic("t", 1, {})
+    files.fail(kind, code, sticky=True)
+    log.commit()
+    files.heal()
+    log.clock.advance(5)
+    log.append(topic, b"acknowledged")
+    log.commit()
+    assert topic.partition(0).durable_offset == 1
+    log.files = files.after_crash(Keep.NOTHING, random.Random(1))
+    log.open()
+    assert values(log.broker.topic("t").partition(0)) == [b"acknowledged"]
+
+
+def test_a_sync_of_everything_in_place_of_a_folders_fails_for_everybody(
+    log: Log, files: FaultyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells once of what it could not write, whoever had written it."""
+    rolls = log.topic("rolls", {"segment.bytes": "300"})
+    other = log.topic("other")
+    log.append(rolls, bytes(150))
+    log.commit()
+
+    def sync_folder(path: Path) -> None:
+        raise SyncAllError(errno.EIO, "the disk failed", str(path))
+
+    monkeypatch.setattr(files, "sync_folder", sync_folder)
+    log.append(rolls, bytes(150))
+    log.append(other, b"not certain")
+    log.commit()
+    assert other.partition(0).offline is not None
+    assert other.partition(0).durable_offset == 0
+    assert rolls.partition(0).durable_offset == 1
+
+
+@pytest.mark.parametrize("way", ["retention", "compaction", "positions"])
+def test_nor_is_it_swallowed_by_what_can_do_without(
+    log: Log, files: FaultyFiles, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    topic = log.topic("t", {"segment.bytes": "200", "cleanup.policy": "compact"})
+    other = log.topic("other")
+    for number in range(4):
+        log.put(topic, (b"key", bytes(100 + number)))
+        log.commit()
+
+    def sync_folder(path: Path) -> None:
+        raise SyncAllError(errno.EIO, "the disk failed", str(path))
+
+    monkeypatch.setattr(files, "sync_folder", sync_folder)
+    if way == "retention":
+        partition = topic.partition(0)
+        log.store.remove_segments(partition, partition.segments[:1])
+    elif way == "compaction":
+        # Its own process has descriptors of its own; what it has made is put in place by the thread.
+        monkeypatch.setattr(files, "sync_folder", lambda path: None)
+        monkeypatch.setattr(
+            "penstock.log.swap.commit", lambda files, folder, swap: sync_folder(folder)
+        )
+        log.broker.keep_retention()
+    else:
+        monkeypatch.setattr("penstock.log.positions._REWRITE_BYTES", 1)
+        log.clock.advance(2)
+        log.broker.commit.appended(other.partition(0))
+    log.commit()
+    assert other.partition(0).offline is not None

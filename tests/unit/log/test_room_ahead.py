@@ -112,3 +112,15 @@ def test_so_does_a_stop(files: FaultyFiles) -> None:
     log.restart(clean=True)
     assert [line for line in files.trace if " give_back " in line]
     assert values(log.broker.topic("t").partition(0)) == [LARGE]
+
+
+def test_so_does_a_full_disk(files: FaultyFiles) -> None:
+    log = Log(files)
+    log.topic()
+    write(log, LARGE)
+    log.broker.keep_retention()
+    assert not [line for line in files.trace if " give_back " in line]
+    log.store.space.found_full()
+    files.capacity = 0
+    log.broker.keep_retention()
+    assert [line for line in files.trace if " give_back " in line]
