@@ -34,7 +34,6 @@ from penstock.errors import (
 )
 from penstock.files import (
     Files,
-    SyncAllError,
     lacks_descriptor,
     read_whole,
     sync_all,
@@ -51,6 +50,7 @@ from penstock.log.offsets import OffsetsJournal
 from penstock.log.partition import BatchObserver, Partition, new_segment, write_checkpoints
 from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.recovery import Recovery
+from penstock.log.removal import DELETED, deleted_name, remove_files, remove_tree, retire
 from penstock.log.repair import finish_repair
 from penstock.log.segment import Segment
 from penstock.log.settings import Durability, LogSettings
@@ -66,7 +66,6 @@ _OTHER_NAMES = frozenset(
     {"lock", "topics", f"{_FORMAT_FILE}.tmp", "positions.journal", "offsets.journal"}
     | {"queues.journal", "clean", "reserve", "quarantine", "lost+found"}
 )
-DELETED = ".deleted"  # after a tilde and the topic's id: neither can stand in a topic's name
 _log = logging.getLogger(__name__)
 
 Background = Callable[[Callable[[], None]], None]
@@ -234,7 +233,7 @@ class LogStore:
                 deleted.add(entry.id)
                 if not name.endswith(DELETED):
                     # Its name must be free before a topic of that name is made again.
-                    folder = self._topics / _deleted_name(name, entry.id)
+                    folder = self._topics / deleted_name(name, entry.id)
                     self._files.rename(self._topics / name, folder)
                 going.append(folder)
             elif name not in expected:
@@ -475,7 +474,7 @@ class LogStore:
             folder = self.partition_folder(entry.name, number)
             self._left_out.discard(folder)
             if self._files.exists(folder):
-                renames.append((folder, folder.with_name(_deleted_name(folder.name, entry.id))))
+                renames.append((folder, folder.with_name(deleted_name(folder.name, entry.id))))
         # In this order: a folder loses its name only when the catalog's word is durable.
         self.commit.metadata_changed(self.catalog.sync, partial(self._rename_folders, renames))
 
@@ -517,8 +516,8 @@ class LogStore:
             return
         files = self._files
         removed: list[Path] = []
-        self.commit.metadata_changed(partial(_retire, files, partition.folder, segments, removed))
-        self.commit.after(lambda: self._background(partial(_remove_files, files, removed)))
+        self.commit.metadata_changed(partial(retire, files, partition.folder, segments, removed))
+        self.commit.after(lambda: self._background(partial(remove_files, files, removed)))
 
     def _remove_segments_from_memory(self, segments: list[Segment]) -> None:
         # At once: there is no disk to wait for, and the names in memory are the loop's alone. Only the
@@ -579,44 +578,6 @@ def not_started(operation: str, error: OSError) -> StorageError:
             "raise the limit (ulimit -n; LimitNOFILE in systemd) to three for each partition",
         )
     return StorageError(operation, str(error), "check that disk and the rights on the folder")
-
-
-def _deleted_name(folder: str, topic_id: UUID) -> str:
-    return longer(folder, f"~{topic_id.hex}{DELETED}")
-
-
-def _retire(files: Files, folder: Path, segments: list[Segment], removed: list[Path]) -> None:
-    """Rename the files of segments that are no longer kept. Runs on the commit thread."""
-    if not files.exists(folder):
-        return  # the topic was deleted meanwhile, and its folder has another name
-    try:
-        for segment in segments:
-            # The log file first and for good: a crash in between leaves a log that begins later,
-            # never one with a hole.
-            for path in reversed(segment.paths()):
-                gone = path.with_name(path.name + DELETED)
-                files.rename(path, gone)
-                removed.append(gone)
-                if path.suffix == ".log":
-                    files.sync_folder(folder)
-    except SyncAllError:
-        raise
-    except OSError as error:
-        # What keeps its name is removed at the next start: the recorded start lies above it.
-        _log.error("%s: old segments could not be removed: %s", folder.name, error)
-
-
-def _remove_files(files: Files, paths: list[Path]) -> None:
-    for path in paths:
-        if files.exists(path):
-            files.remove(path)
-
-
-def remove_tree(files: Files, folder: Path) -> None:
-    """Remove a folder of files."""
-    for name in files.list(folder):
-        files.remove(folder / name)
-    files.remove_folder(folder)
 
 
 def _base64_id(value: UUID) -> str:
