@@ -91,6 +91,10 @@ class Slot:
     def release(self) -> None:
         """Nothing waited."""
 
+    def is_wanted(self) -> bool:
+        """Nobody goes."""
+        return True
+
     def fail(self, error: Exception) -> None:
         """The connection would end."""
         self.error = error

@@ -119,6 +119,10 @@ class Answer(Protocol):
         """Go on with this client's requests."""
         ...
 
+    def is_wanted(self) -> bool:
+        """Whether the client is still there; while it is held, nobody else notices that it goes."""
+        ...
+
     def fail(self, error: Exception) -> None:
         """There is no answer: end the connection."""
         ...

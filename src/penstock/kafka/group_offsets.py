@@ -181,23 +181,29 @@ def _positions(
 async def offset_delete(call: Call, request: Message) -> Message | None:
     """Forget offsets of topics that the group does not read; answered when that is durable."""
     broker = call.context.broker
-    try:
-        group = broker.groups.get(request.group_id)
-        subscribed = _subscribed(group)
-    except PenstockError as error:
-        return OffsetDeleteResponse(error_code=failure(error).code, topics=[])
     results: list[tuple[str, int, Outcome]] = []
     removed: list[PartitionId] = []
-    async for topic in call.each(request.topics):
-        async for item in call.each(topic.partitions):
-            number = item.partition_index
-            find = partial(_removable, broker, topic.name, number, subscribed, removed)
-            results.append((topic.name, number, attempt(find)))
-
+    try:
+        subscribed = _subscribed(broker.groups.get(request.group_id))
+        while True:
+            async for topic in call.each(request.topics):
+                async for item in call.each(topic.partitions):
+                    number = item.partition_index
+                    find = partial(_removable, broker, topic.name, number, subscribed, removed)
+                    results.append((topic.name, number, attempt(find)))
+            before = subscribed
+            subscribed = _subscribed(broker.groups.get(request.group_id))
+            if subscribed == before:
+                break
+            # A request that takes long lets members join, and what they read must stay.
+            results.clear()
+            removed.clear()
+    except PenstockError as error:
+        return OffsetDeleteResponse(error_code=failure(error).code, topics=[])
     if not removed:
         return await _deleted(call, results, DONE)
     settle = replying(call, partial(_deleted, call, results))
-    broker.groups.remove_offsets(group.name, removed, settle)
+    broker.groups.remove_offsets(request.group_id, removed, settle)
     return None
 
 

@@ -4,7 +4,8 @@ One loop does everything, so that a request with a hundred thousand names would 
 for seconds. Handlers that go over what a request or the broker can have many of are coroutines, and do
 so with `each`, which lets others go first once a piece has taken its time. Large messages are decoded
 and encoded on a thread, which shares the interpreter but touches no state. Requests that come in large
-frames are taken one after the other: decoded, each is a hundred times its size in memory.
+frames are taken one after the other: decoded, each is a hundred times its size in memory. The largest
+have a line of their own, so that a group's commit does not wait for them.
 
 A client's next request waits until the handler of the one before has ended, as if it had not taken long.
 """
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from contextlib import suppress
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.clock import Clock
-from penstock.limits import PIECE_SECONDS_MAX
+from penstock.limits import HUGE_REQUEST_BYTES_MIN, PIECE_SECONDS_MAX
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
@@ -50,6 +52,10 @@ class Cold:
         yield self._job
 
 
+class _GivenUp(BaseException):
+    """Ends work that nobody waits for."""
+
+
 class _Work:
     """A handler that has not ended, or the making of an answer."""
 
@@ -58,16 +64,25 @@ class _Work:
         self._work = work
         self.needs: Callable[[], None] | None = None
         self.done: Callable[[], None] | None = None
+        self.line: _Line | None = None
 
     def step(self) -> bool:
         """Go on until others must go first, or answer; whether it has ended."""
         try:
             self.needs = self._work.send(None)
         except StopIteration as end:
-            if end.value is not None:
-                self.call.reply(end.value)
-            return True
-        return False
+            made = end.value
+        else:
+            return False
+        if made is not None:  # not above: an error would be logged with all of the message
+            self.call.reply(made)
+        return True
+
+    def close(self) -> None:
+        """Do not go on."""
+        # Thrown: a coroutine that is closed leaves the generators it goes over unfinished.
+        with suppress(_GivenUp, StopIteration):
+            self._work.throw(_GivenUp())
 
 
 class LargeRequest:
@@ -95,6 +110,14 @@ class LargeRequest:
         self.abandoned = True
 
 
+class _Line:
+    """Requests in large frames, of which one at a time is in memory."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[LargeRequest] = deque()
+        self.taken = False
+
+
 class Pace:
     """One for all connections.
 
@@ -115,8 +138,17 @@ class Pace:
         self.apart = apart
         self._until = 0.0
         self._works: deque[_Work] = deque()
-        self._large: deque[LargeRequest] = deque()
-        self._large_taken: LargeRequest | None = None
+        self._lines = (_Line(), _Line())
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Give up what has not ended: nobody is left to answer, and the broker is about to close."""
+        self._stopped = True
+        for line in self._lines:
+            line.waiting.clear()
+        works, self._works = self._works, deque()
+        for work in works:
+            work.close()
 
     async def each(self, items: Iterable[_T]) -> AsyncIterator[_T]:
         """The items; others go first where a piece has taken its time.
@@ -158,8 +190,12 @@ class Pace:
             self._put_off(work)
 
     def _put_off(self, work: _Work) -> None:
+        if self._stopped:
+            work.close()
+            return
         if work.needs is not None:
             job, work.needs = work.needs, None
+            self._leave_line(work)  # nobody else's large request has to wait for this one's disk
             work.call.context.run_cold(job, partial(self._put_off, work))
             return
         self._works.append(work)
@@ -168,6 +204,8 @@ class Pace:
 
     def _go_on(self) -> None:
         """One piece of one request in each turn of the loop."""
+        if not self._works:
+            return  # they were given up
         work = self._works.popleft()
         if self._works:
             self._next_turn(self._go_on)
@@ -179,32 +217,40 @@ class Pace:
             ended = True
         if not ended:
             self._put_off(work)
-        elif work.done is not None:
+            return
+        self._leave_line(work)
+        if work.done is not None:
             work.done()
+
+    def _leave_line(self, work: _Work) -> None:
+        line, work.line = work.line, None
+        if line is not None:
+            self._take_next(line)
 
     # -- large frames
 
     def take(self, request: LargeRequest) -> None:
-        """Decode and handle a request when those before it are."""
+        """Decode and handle a request when those before it in its line are."""
         request.call.is_large = True
         request.call.answer.waiting = request
         request.call.answer.hold()
-        self._large.append(request)
-        if self._large_taken is None:
-            self._take_next()
+        line = self._lines[len(request.call.frame) >= HUGE_REQUEST_BYTES_MIN]
+        line.waiting.append(request)
+        if not line.taken:
+            self._take_next(line)
 
-    def _take_next(self) -> None:
-        self._large_taken = None
-        while self._large:
-            request = self._large.popleft()
-            if not request.abandoned:
-                self._large_taken = request
-                self.apart(request.decode, self._decoded)
+    def _take_next(self, line: _Line) -> None:
+        line.taken = False
+        while line.waiting:
+            request = line.waiting.popleft()
+            if not request.abandoned and request.call.answer.is_wanted():
+                self.apart(request.decode, partial(self._decoded, request, line))
+                line.taken = True
                 return
 
-    def _decoded(self) -> None:
-        request = self._large_taken
-        assert request is not None
+    def _decoded(self, request: LargeRequest, line: _Line) -> None:
+        if self._stopped:
+            return
         call = request.call
         call.answer.waiting = None
         message, request.message = request.message, None
@@ -217,18 +263,14 @@ class Pace:
             made = None
         if isinstance(made, CoroutineType):
             work = _Work(call, made)
-            work.done = self._large_done
+            work.done = partial(_ended, call)
+            work.line = line
             self._put_off(work)
             return
         if made is not None:
             call.reply(made)
-        self._large_done()
-
-    def _large_done(self) -> None:
-        request = self._large_taken
-        assert request is not None
-        self._take_next()
-        _ended(request.call)
+        self._take_next(line)
+        _ended(call)
 
 
 def _ended(call: Call) -> None:

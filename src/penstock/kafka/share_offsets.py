@@ -148,7 +148,8 @@ def _without_members(group: ShareGroup) -> ShareGroup:
 def _move(
     broker: Broker, group: ShareGroup, place: tuple[str, int], position: int, done: partial[None]
 ) -> None:
-    _without_members(group)  # still: a request that takes long lets members join
+    # Still: a request that takes long lets members join, and the group be deleted.
+    _without_members(broker.groups.share_group(group.name))
     partition = broker.topic(place[0]).partition(place[1])
     if position < 0:
         operation = f"move group {group.name}"
@@ -187,7 +188,8 @@ async def delete(call: Call, request: Message) -> Message | None:
             topic.topic_name: attempt(partial(_find, broker, group.name, topic.topic_name, removed))
             async for topic in call.each(request.topics)
         }
-        _without_members(group)  # still: a request that takes long lets members join
+        # Still: a request that takes long lets members join, and the group be deleted.
+        _without_members(broker.groups.share_group(request.group_id))
     except PenstockError as error:
         refused = failure(error)
         return DeleteShareGroupOffsetsResponse(

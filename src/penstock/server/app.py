@@ -212,7 +212,9 @@ class Server:
             _log.warning("%d connections did not take their answers", len(connections.open))
             for connection in list(connections.open):
                 connection.abort()
-            await self._last_round()
+        # What was begun for somebody who is gone goes on otherwise, over a broker that is closed.
+        self._context.pace.stop()
+        await self._last_round()
         await self._listener.wait_closed()
         self._sync_thread.stop()
         self._cold_threads.stop()

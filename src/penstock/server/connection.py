@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
@@ -36,6 +37,8 @@ from penstock.server.outbox import Outbox, Part
 from penstock.server.turn import Turn
 
 _log = logging.getLogger(__name__)
+# Where the system has none, a client that has gone is noticed when it is answered.
+_GONE = getattr(select, "POLLRDHUP", 0)
 
 
 class Handler(Protocol):
@@ -75,6 +78,10 @@ class PendingAnswer:
     def release(self) -> None:
         """Go on with this client's requests."""
         self.connection.release()
+
+    def is_wanted(self) -> bool:
+        """Whether the client is still there; ends the connection if not."""
+        return self.connection.is_wanted()
 
     def fail(self, error: Exception) -> None:
         """There is no answer: end the connection."""
@@ -245,10 +252,21 @@ class Pump:
         """Handle and read nothing until `release`: a request takes long, and its frame is needed."""
         self._held = True
 
+    def is_wanted(self) -> bool:
+        """Whether the client is still there: a connection that is not read does not tell."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        look = select.poll()
+        look.register(self._transport.get_extra_info("socket").fileno(), _GONE)
+        if not look.poll(0):
+            return True
+        self.abort()
+        return False
+
     def release(self) -> None:
         """Go on."""
         self._held = False
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._handle_frames()
 
     def _reserve_memory(self) -> None:

@@ -99,8 +99,10 @@ class Threads:
         """Run job on a thread, then done() on the loop, whether or not it failed."""
 
         def work() -> None:
-            self._guarded(job)
-            self._loop.call_soon_threadsafe(done)
+            try:
+                self._guarded(job)
+            finally:  # somebody is held until then
+                self._loop.call_soon_threadsafe(done)
 
         self._pool.submit(work)
 

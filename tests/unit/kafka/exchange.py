@@ -50,6 +50,7 @@ class Slot:
     waiting: Pending | None = None
     rested: float = 0.0
     held: int = 0
+    wanted: bool = True
     failed: Exception | None = None
 
     def fill(self, parts: Sequence[Buffer | FileSlice]) -> None:
@@ -67,6 +68,9 @@ class Slot:
 
     def release(self) -> None:
         self.held -= 1
+
+    def is_wanted(self) -> bool:
+        return self.wanted
 
     def fail(self, error: Exception) -> None:
         assert self.failed is None

@@ -100,3 +100,37 @@ def test_one_that_fails_later_ends_the_connection(
     run(test)
     assert "it is no request" in caplog.text
     assert caplog.text.count("unexpectedly") == 1
+
+
+def test_nothing_is_handled_behind_one_that_ended_the_connection(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as served:
+            client = await served.client()
+            served.handler.reply = lambda frame: served.handler.answers[-1].hold()
+            client.send(b"wrong", b"next")
+            await served.handled(1)
+            served.handler.answers[0].fail(PenstockError("read", "it is no request"))
+            served.handler.answers[0].release()
+            assert await client.is_closed()
+            assert served.handler.frames == [b"wrong"]
+
+    run(test)
+
+
+def test_who_has_gone_is_told_by_who_asks(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as served:
+            client = await served.client()
+            served.handler.reply = lambda frame: served.handler.answers[-1].hold()
+            client.send(b"long")
+            await served.handled(1)
+            answer = served.handler.answers[0]
+            assert answer.is_wanted()
+            client.go_away()
+            await served.settle()
+            assert served.connections.open, "a connection that is not read does not tell"
+            assert not answer.is_wanted()
+            await served.until(lambda: not served.connections.open)
+            assert not answer.is_wanted()
+
+    run(test)

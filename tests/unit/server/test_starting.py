@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.clients.admin_requests import create_topics
 
 from penstock.config import Address, ServeSettings
 from penstock.errors import DiskFullError, MemoryFullError, StorageError, UsageError
@@ -137,3 +138,32 @@ def test_a_folder_in_the_place_of_the_lock(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
     with pytest.raises(UsageError, match="choose another folder"):
         start_and_stop(tmp_path)
+
+
+def test_a_stop_does_not_wait_for_a_request_that_takes_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.server.app._STOP_SECONDS_MAX", 0.05)
+    request = create_topics(*(f"topic-{number:05}" for number in range(5000)))
+    request.API_VERSION = 5
+    request.with_header(correlation_id=1, client_id="x")
+
+    async def body() -> None:
+        server = Server(ServeSettings(data=tmp_path, kafka=Address("127.0.0.1", 0)))
+        await server.start()
+        _, writer = await asyncio.open_connection("127.0.0.1", server.listening[0].port)
+        writer.write(request.encode(version=5, header=True, framed=True))
+        for _ in range(30_000):
+            if server.broker.topics():
+                break
+            await asyncio.sleep(0.001)
+        await server.stop()
+        made = len(server.broker.topics())
+        assert made < 5000
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(server.broker.topics()) == made
+        writer.close()
+
+    asyncio.run(body())
+    assert (tmp_path / "clean").exists()
