@@ -244,8 +244,12 @@ class Pace:
         while line.waiting:
             request = line.waiting.popleft()
             if not request.abandoned and request.call.answer.is_wanted():
-                self.apart(request.decode, partial(self._decoded, request, line))
                 line.taken = True
+                try:
+                    self.apart(request.decode, partial(self._decoded, request, line))
+                except BaseException:
+                    line.taken = False  # there is no thread to be had now; the next one tries again
+                    raise
                 return
 
     def _decoded(self, request: LargeRequest, line: _Line) -> None:

@@ -318,6 +318,8 @@ class TestCrash:
         file = files.open(B, create=True)
         file.pwrite([b"x" * 100], 0)
         file.truncate(50)
+        file.reserve(100, 50)
+        file.give_back()
         file.sync()
         files.rename(B, HOME / "c")
         files.remove(HOME / "c")
@@ -375,6 +377,8 @@ class TestCrash:
         names = {
             "create": {"a": len(OLD)},
             "truncate": {"a": len(OLD), "b": 100},
+            "reserve": {"a": len(OLD), "b": 50},
+            "give_back": {"a": len(OLD), "b": 50},
             "sync": {"a": len(OLD), "b": 50},
             "rename": {"a": len(OLD), "b": 50},
             "remove": {"a": len(OLD), "c": 50},
