@@ -111,7 +111,7 @@ class LargeRequest:
 
 
 class _Line:
-    """Requests in large frames, of which one at a time is in memory."""
+    """Requests in large frames, of which one at a time is handled."""
 
     def __init__(self) -> None:
         self.waiting: deque[LargeRequest] = deque()
@@ -195,7 +195,8 @@ class Pace:
             return
         if work.needs is not None:
             job, work.needs = work.needs, None
-            self._leave_line(work)  # nobody else's large request has to wait for this one's disk
+            if work.line is self._lines[0]:
+                self._leave_line(work)  # no group's commit has to wait for this one's disk
             work.call.context.run_cold(job, partial(self._put_off, work))
             return
         self._works.append(work)
