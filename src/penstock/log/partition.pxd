@@ -61,7 +61,7 @@ cdef class Partition:
     cdef DurablePoint _point(self)
     cpdef Round begin_round(self)
     @cython.locals(active=Segment, piece=cython.longlong, ahead=cython.longlong, room_end=cython.longlong)
-    cdef bint _wants_room(self)
+    cdef bint _asked_for_room(self)
     @cython.locals(rolled=bint)
     cpdef finish_round(self, Round round_, written)
     @cython.locals(old=DurablePoint, same=bint, added=cython.longlong)

@@ -325,10 +325,10 @@ class Partition:
         if self._checkpoint_due():
             pending.append(self._active_checkpoint())
         self._folder_dirty = False
-        return Round(self, self._point(), files, folder, pending, self._wants_room())
+        return Round(self, self._point(), files, folder, pending, self._asked_for_room())
 
-    def _wants_room(self) -> bool:
-        """Whether the log is written in large pieces and has used up half of the room ahead."""
+    def _asked_for_room(self) -> bool:
+        """Move `room_end` on for a log in large pieces that has used up half of it; whether it was."""
         active = self._active
         same = active is self._durable.segment
         piece = active.size - (self._durable.position if same else 0)
