@@ -1,4 +1,7 @@
-"""Time, passed in: production uses SystemClock, tests a clock they move by hand."""
+"""Time, passed in: production uses SystemClock, tests a clock they move by hand.
+
+This module may run compiled (setup.py), with the C types that stand in clock.pxd.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ cimport cython
 from penstock.broker.topic cimport Topic
 from penstock.log.commit cimport GroupCommit
 from penstock.log.partition cimport Partition
+from penstock.log.space cimport DiskSpace
 from penstock.record.batch cimport BatchHeader, checked, parse
 
 
@@ -23,7 +24,7 @@ cdef class Appended:
 
 cdef class Appender:
     cdef GroupCommit _commit
-    cdef object _space
+    cdef DiskSpace _space
     cdef object _clock
     cdef public object enlist
 

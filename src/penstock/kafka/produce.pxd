@@ -4,6 +4,7 @@ cimport cython
 from penstock.broker.appending cimport Appended
 from penstock.broker.topic cimport Topic
 from penstock.kafka.call cimport Call
+from penstock.kafka.throttling cimport budget_of
 from penstock.log.partition cimport Partition
 from penstock.wire.requests cimport ProduceRequest, TopicKey, parse_produce
 from penstock.wire.writer cimport Writer

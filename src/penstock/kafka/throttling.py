@@ -1,4 +1,7 @@
-"""Quotas at work: a client that takes too much is answered, told so, and not read for a while."""
+"""Quotas at work: a client that takes too much is answered, told so, and not read for a while.
+
+This module may run compiled (setup.py), with the C types that stand in throttling.pxd.
+"""
 
 from __future__ import annotations
 

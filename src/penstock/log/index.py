@@ -6,6 +6,8 @@
 Both are sorted. The segment that is written keeps its entries in memory and adds them to the file at
 every checkpoint; a sealed segment keeps nothing in memory and probes the file (18 reads of cached
 pages for a million entries), so that retained data costs no memory.
+
+This module may run compiled (setup.py), with the C types that stand in index.pxd.
 """
 
 from __future__ import annotations
@@ -21,8 +23,6 @@ from penstock.files import File, Files
 
 class SparseIndex:
     """Fixed-size entries sorted by their first field."""
-
-    __slots__ = ("_buffer", "_entry", "_expected", "_file", "_files", "_flushed", "path")
 
     def __init__(self, files: Files, path: Path, layout: str) -> None:
         self._files = files
@@ -40,10 +40,10 @@ class SparseIndex:
         self._buffer = bytearray(entries)
         self._flushed = flushed
 
-    def add(self, *fields: int) -> None:
+    def add(self, key: int, value: int) -> None:
         """Append an entry."""
         assert self._buffer is not None
-        self._buffer += self._entry.pack(*fields)
+        self._buffer += self._entry.pack(key, value)
 
     def snapshot(self) -> bytes:
         """The entries so far, to be written by `write`."""

@@ -1,6 +1,7 @@
 # The C types of segment.py, for the compiled build.
 cimport cython
 
+from penstock.log.index cimport SparseIndex
 from penstock.record.batch cimport BatchHeader
 
 
@@ -25,8 +26,8 @@ cdef class Segment:
     cdef public long long first_timestamp
     cdef public long long max_timestamp
     cdef public long long max_timestamp_offset
-    cdef public object offsets
-    cdef public object times
+    cdef public SparseIndex offsets
+    cdef public SparseIndex times
 
     cpdef append(self, BatchHeader header, long long base_offset, data)
     @cython.locals(last_offset=cython.longlong, size=cython.longlong)

@@ -4,6 +4,8 @@ States:  open --(free < minimum, or a write met a full disk)--> full --(free >= 
 
 While full, the reserve file is given up, so that deletes, journals and the shutdown can go on; it is
 taken back when space returns.
+
+This module may run compiled (setup.py), with the C types that stand in space.pxd.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class SyncThread:
         self._syncing = None
         self._turn.enter()
         try:
-            done([OSError(code, os.strerror(code)) if code else None for code in errors])
+            done([_error(code) for code in errors] if errors else [])
         finally:
             self._turn.leave()
 
@@ -120,3 +120,7 @@ class Threads:
     def stop(self) -> None:
         """End after the jobs that are queued."""
         self._pool.shutdown(wait=True)
+
+
+def _error(code: int) -> OSError | None:
+    return OSError(code, os.strerror(code)) if code else None
