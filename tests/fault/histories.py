@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.fault.machine import HOME, SETTINGS, Machine, tolerated
 from tests.fault.oracle import Broken, Oracle
 
+from penstock.limits import POSITIONS_SYNC_SECONDS
 from penstock.log.settings import LogSettings
 from penstock.testing.clock import ManualClock
 from penstock.testing.faulty import Crash, FaultyFiles
@@ -19,19 +20,25 @@ from penstock.testing.power_failure import Keep
 Step = Callable[[Machine], None]
 
 
+def ends_become_known(machine: Machine) -> None:
+    """The next round writes the journal of positions."""
+    machine.clock.advance(POSITIONS_SYNC_SECONDS)
+
+
 def steps() -> Iterator[Step]:
     """Everything a log does: create, append, roll, retain, delete records and topics, reopen."""
     yield lambda m: m.create_topic("a", 2)
     for number in range(8):
         yield lambda m, n=number: m.produce("a", n % 2, 1 + n % 3)  # type: ignore[misc]
     yield lambda m: m.produce("a", 0, 1, count=3, size=2500)  # longer than any page
-    yield lambda m: m.clock.advance(0.2)  # the journal of positions is synced next time
+    yield ends_become_known
     for number in range(8):
         yield lambda m, n=number: m.produce("a", 0, 1 + n % 3)  # type: ignore[misc]
     yield lambda m: m.change_topic("a")
     yield lambda m: m.create_topic("b", 1)
     yield lambda m: m.change_topic("a")
     yield lambda m: m.delete_records("a", 0, 7)
+    yield ends_become_known
     for number in range(6):
         yield lambda m, n=number: m.produce("b", 0, 1 + n % 2)  # type: ignore[misc]
     yield lambda m: m.clock.advance(90)
@@ -42,6 +49,7 @@ def steps() -> Iterator[Step]:
     yield lambda m: m.create_topic("b", 1)
     for number in range(6):
         yield lambda m, n=number: m.produce("b", 0, 1 + n % 2)  # type: ignore[misc]
+    yield ends_become_known
     yield lambda m: m.change_topic("a", partitions=3)
     for number in range(6):
         yield lambda m, n=number: m.produce("a", n % 3, 3)  # type: ignore[misc]

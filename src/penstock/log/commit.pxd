@@ -42,4 +42,4 @@ cdef class GroupCommit:
     cpdef _finish(self, outcome)
 
 
-cdef _position(Round round_)
+cdef _position(Partition partition, long long end)

@@ -105,7 +105,7 @@ class GroupCommit:
         self._changed_journals: dict[Journaled, None] = {}
         self._moved_starts: set[Partition] = set()
         self._waiting: list[Callable[[], None]] = []
-        self._unrecorded: dict[PartitionId, Position] = {}
+        self._unrecorded: dict[Partition, int] = {}
         self._gathering = False
         self._waited_before = -1
         self._bytes = 0
@@ -158,7 +158,7 @@ class GroupCommit:
         """A deleted partition needs no round any more."""
         self._dirty.pop(partition, None)
         self._moved_starts.discard(partition)
-        self._unrecorded.pop(partition.identity, None)
+        self._unrecorded.pop(partition, None)
 
     def record_ends(self) -> None:
         """Have durable ends recorded that no round has recorded yet. Called now and then."""
@@ -254,9 +254,12 @@ class GroupCommit:
         metadata, self._metadata = self._metadata, []
         # After the catalog: a topic that is gone takes with it what journals say of it, not before.
         metadata = metadata + [file.sync for _, file in self._journals]
-        ends, self._unrecorded = self._unrecorded, {}
+        ends: dict[PartitionId, Position] | None = None
+        if self._positions.due:
+            ends = {p.identity: _position(p, end) for p, end in self._unrecorded.items()}
+            self._unrecorded = {}
         moved = {
-            round_.partition.identity: _position(round_)
+            round_.partition.identity: _position(round_.partition, round_.point.offset)
             for round_ in self._rounds
             if round_.partition in self._moved_starts
         }
@@ -282,7 +285,7 @@ class GroupCommit:
                 # Linux marks the pages clean after a failed sync: trying again would lie.
                 partition.fail(f"sync failed: {outcome.failed[partition]}")
                 continue
-            self._unrecorded[partition.identity] = _position(round_)
+            self._unrecorded[partition] = round_.point.offset
             partition.finish_round(round_, outcome.written.get(partition, ()) if outcome else ())
         for callback in answered:
             try:
@@ -323,7 +326,6 @@ def _begin(partition: Partition) -> Round | None:
     return partition.begin_round()
 
 
-def _position(round_: Round) -> Position:
+def _position(partition: Partition, end: int) -> Position:
     # The start may have moved on since the round began, beyond what it has synced.
-    end = round_.point.offset
-    return Position(end, min(round_.partition.start_offset, end))
+    return Position(end, min(partition.start_offset, end))

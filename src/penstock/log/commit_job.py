@@ -47,7 +47,7 @@ class CommitJob:
         rounds: Sequence[Round],
         together: bool,
         metadata: Sequence[Callable[[], None]],
-        ends: Mapping[PartitionId, Position],
+        ends: Mapping[PartitionId, Position] | None,
         moved: Mapping[PartitionId, Position],
     ) -> Outcome:
         """A round with everything that can be in one.
@@ -56,10 +56,11 @@ class CommitJob:
             rounds: what each partition needs.
             together: whether one sync of the file system serves for all their files.
             metadata: changes that must be durable before the data, in this order.
-            ends: durable ends of earlier rounds, to be recorded.
+            ends: durable ends of earlier rounds, to be recorded; None if that is not due.
             moved: new starts, to be recorded once the data is synced.
         """
-        self._positions.record(ends)
+        if ends is not None:
+            self._positions.record(ends)
         outcome = self._sync(rounds, together, metadata)
         self._reserve_room([round_ for round_ in rounds if round_.needs_room])
         if moved:

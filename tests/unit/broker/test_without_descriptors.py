@@ -98,6 +98,7 @@ def test_a_journal_that_cannot_be_rewritten_without_a_descriptor_goes_on(
     log.clock.advance(2)
     log.append(topic, b"x")
     log.commit()
+    log.clock.advance(2)
     log.broker.keep_retention()
     log.commit()
     recorded = Positions(log.files, DATA / "positions.journal", log.clock)

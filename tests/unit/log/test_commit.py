@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.support.log import Log
 
-from penstock.limits import ROUND_BYTES_ENOUGH, ROUND_WAITING_ENOUGH
+from penstock.limits import POSITIONS_SYNC_SECONDS, ROUND_BYTES_ENOUGH, ROUND_WAITING_ENOUGH
+from penstock.testing.faulty import FaultyFiles
 
 
 def test_one_answer_that_fails_does_not_cost_the_others_theirs(
@@ -56,3 +57,20 @@ def test_a_round_that_nobody_waits_for_starts_all_the_same(log: Log) -> None:
     assert log.look()
     log.commit()
     assert topic.partition(0).durable_offset == 1
+
+
+def test_a_round_for_the_thread_records_durable_ends_only_when_that_is_due() -> None:
+    """It would be one more sync for those who wait for the round."""
+    files = FaultyFiles()
+    log = Log(files)
+    topic = log.topic()
+    written = sum("positions.journal" in line for line in files.trace)
+    for segment_bytes in range(1000, 1005):
+        log.append(topic, b"x")
+        log.broker.configure(topic, {"segment.bytes": str(segment_bytes)})
+        log.commit()
+    assert sum("positions.journal" in line for line in files.trace) == written
+    log.clock.advance(POSITIONS_SYNC_SECONDS)
+    log.append(topic, b"x")
+    log.commit()
+    assert sum("positions.journal" in line for line in files.trace) > written
