@@ -37,6 +37,7 @@ COMPILED = (
     "penstock.server.framing",
     "penstock.server.outbox",
     "penstock.server.sync_worker",
+    "penstock.server.threads",
     "penstock.server.turn",
     "penstock.wire.requests",
     "penstock.wire.writer",

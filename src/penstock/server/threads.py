@@ -2,6 +2,8 @@
 
 The first two run only calls that release the interpreter lock. The last is busy with Python, and has to
 hand the interpreter over whenever the loop has waited for it for SWITCH_SECONDS.
+
+This module may run compiled (setup.py), with the C types that stand in threads.pxd.
 """
 
 from __future__ import annotations
