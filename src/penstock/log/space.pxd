@@ -1,9 +1,6 @@
 # The C types of space.py, for the compiled build.
 
 
-cdef long long DISK_CHECK_BYTES
-
-
 cdef class DiskSpace:
     cdef object _files
     cdef object _folder
