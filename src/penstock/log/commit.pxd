@@ -28,6 +28,7 @@ cdef class GroupCommit:
     cdef list _rounds
     cdef bint _together
     cdef list _answered
+    cdef list _forgotten
     cdef public object metadata_failed
     cdef public object on_everything_failed
 

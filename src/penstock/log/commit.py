@@ -115,6 +115,8 @@ class GroupCommit:
         self._journals: list[tuple[Journaled, File]] = []
         self._together = False
         self._answered: list[Callable[[], None]] = []
+        self._forgotten: list[Partition] = []
+        """What was deleted since it began."""
         self.metadata_failed: OSError | None = None
         self.on_everything_failed: Callable[[OSError], None] = lambda error: None
         """Told when nothing that was not synced can be trusted, to take every partition offline."""
@@ -159,6 +161,8 @@ class GroupCommit:
         self._dirty.pop(partition, None)
         self._moved_starts.discard(partition)
         self._unrecorded.pop(partition, None)
+        if self._running:
+            self._forgotten.append(partition)
 
     def record_ends(self) -> None:
         """Have durable ends recorded that no round has recorded yet. Called now and then."""
@@ -287,6 +291,8 @@ class GroupCommit:
                 continue
             self._unrecorded[partition] = round_.point.offset
             partition.finish_round(round_, outcome.written.get(partition, ()) if outcome else ())
+        if self._forgotten:
+            self._forget_again()
         for callback in answered:
             try:
                 callback()
@@ -301,6 +307,13 @@ class GroupCommit:
             or self._moved_starts
         ):
             self._request()
+
+    def _forget_again(self) -> None:
+        """The round that has ended knew nothing of it: it recorded their ends, or would have the next do so."""
+        for partition in self._forgotten:
+            self._unrecorded.pop(partition, None)
+            self._positions.forget(partition.identity)
+        self._forgotten = []
 
     def _take_out(self, rounds: Sequence[Round], outcome: Outcome) -> None:
         """Take everything offline after a failure of metadata, or of a sync of everything.

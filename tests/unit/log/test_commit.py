@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from tests.support.log import Log
 
 from penstock.limits import POSITIONS_SYNC_SECONDS, ROUND_BYTES_ENOUGH, ROUND_WAITING_ENOUGH
+from penstock.log.partition import Partition
 from penstock.testing.faulty import FaultyFiles
 
 
@@ -74,3 +77,30 @@ def test_a_round_for_the_thread_records_durable_ends_only_when_that_is_due() -> 
     log.append(topic, b"x")
     log.commit()
     assert sum("positions.journal" in line for line in files.trace) > written
+
+
+@pytest.mark.parametrize("recorded", ["by the round itself", "by the next one"])
+def test_a_partition_that_is_deleted_while_its_round_runs_is_not_kept(
+    log: Log, recorded: str
+) -> None:
+    """Its files stayed open until ends were next recorded, and its end was known for good."""
+    log.append(log.topic("other"), b"x")
+    topic = log.topic()
+    identity = topic.partition(0).identity
+    if recorded == "by the round itself":
+        log.append(topic, b"x")
+        log.commit()
+        log.clock.advance(POSITIONS_SYNC_SECONDS)
+    log.append(topic, b"x")
+    end_round = log.start_round()
+    log.broker.delete_topic(topic)
+    end_round()
+    log.commit()
+    del topic, end_round
+    gc.collect()
+    partitions = [one for one in gc.get_objects() if isinstance(one, Partition)]
+    assert identity not in [partition.identity for partition in partitions]
+    log.clock.advance(POSITIONS_SYNC_SECONDS)
+    log.append(log.broker.topic("other"), b"x")
+    log.commit()
+    assert log.store.positions.get(identity) == (0, 0)
