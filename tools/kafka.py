@@ -91,8 +91,24 @@ class BrokerProcess:
                 pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Take no processor time within the block. For some seconds: after nine Kafka fences itself."""
+        for pid in (family := _family(self.pid)):
+            _signal(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in family:
+                _signal(pid, signal.SIGCONT)
+
 
 KafkaProcess = BrokerProcess
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # a child may have ended
+        os.kill(pid, number)
 
 
 def _family(pid: int) -> list[int]:

@@ -309,7 +309,7 @@ class GroupCommit:
             self._request()
 
     def _forget_again(self) -> None:
-        """The round that has ended knew nothing of it: it recorded their ends, or would have the next do so."""
+        """The round knew nothing of it: it has recorded their ends, or would have the next one do so."""
         for partition in self._forgotten:
             self._unrecorded.pop(partition, None)
             self._positions.forget(partition.identity)
