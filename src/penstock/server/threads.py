@@ -18,7 +18,9 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from penstock.files import File, OsFile
+from penstock.limits import SYNC_SLICE_SECONDS
 from penstock.log.commit import SyncsDone
+from penstock.server.scheduling import ask_for_slices
 from penstock.server.sync_worker import SyncWorker
 from penstock.server.turn import Turn
 
@@ -74,6 +76,7 @@ class SyncThread:
         self._worker.call_back()
 
     def _work(self) -> None:
+        ask_for_slices(SYNC_SLICE_SECONDS)
         while True:
             self._worker.serve()
             job = self._jobs.get()
