@@ -5,6 +5,7 @@ Penstock runs with its defaults (fsync before every acknowledgement) and, for th
 defaults. Every workload is a librdkafka client in a process of its own (client.c). Each number is
 the median of the rounds; the last lines hold the ratios of Penstock to Kafka against their bars, and
 the exit status is 1 if one is short. On a machine with 2 cores the whole takes about 20 minutes.
+Brokers that are not measured are stopped meanwhile, for as long as Kafka takes that.
 
 Throughput is measured on brokers that are hot from a warm-up and from the rounds before. The bars of
 end-to-end are about brokers that were started for it and get nothing else, as they are when somebody

@@ -39,7 +39,7 @@ cdef class GroupCommit:
     cpdef gather(self)
     @cython.locals(rounds=list, files=list, only_syncs=bint, partition=Partition, round_=Round)
     cdef _start(self)
-    @cython.locals(rounds=list, answered=list, partition=Partition, round_=Round)
+    @cython.locals(rounds=list, answered=list, forgotten=list, partition=Partition, round_=Round)
     cpdef _finish(self, outcome)
 
 

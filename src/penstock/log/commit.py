@@ -161,6 +161,7 @@ class GroupCommit:
         self._dirty.pop(partition, None)
         self._moved_starts.discard(partition)
         self._unrecorded.pop(partition, None)
+        self._positions.forget(partition.identity)
         if self._running:
             self._forgotten.append(partition)
 
@@ -291,8 +292,10 @@ class GroupCommit:
                 continue
             self._unrecorded[partition] = round_.point.offset
             partition.finish_round(round_, outcome.written.get(partition, ()) if outcome else ())
-        if self._forgotten:
-            self._forget_again()
+        # The round knew nothing of it: it has recorded their ends, or would have the next one do so.
+        forgotten, self._forgotten = self._forgotten, []
+        for partition in forgotten:
+            self.forget(partition)
         for callback in answered:
             try:
                 callback()
@@ -307,13 +310,6 @@ class GroupCommit:
             or self._moved_starts
         ):
             self._request()
-
-    def _forget_again(self) -> None:
-        """The round knew nothing of it: it has recorded their ends, or would have the next one do so."""
-        for partition in self._forgotten:
-            self._unrecorded.pop(partition, None)
-            self._positions.forget(partition.identity)
-        self._forgotten = []
 
     def _take_out(self, rounds: Sequence[Round], outcome: Outcome) -> None:
         """Take everything offline after a failure of metadata, or of a sync of everything.

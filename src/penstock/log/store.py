@@ -466,7 +466,6 @@ class LogStore:
         for partition in partitions:
             self.commit.forget(partition)
             partition.offline = "the topic was deleted"
-            self.positions.forget(partition.identity)
             if partition.memory is not None:
                 self._remove_from_memory(partition)
         renames: list[tuple[Path, Path]] = []

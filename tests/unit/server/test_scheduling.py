@@ -7,6 +7,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from struct import Struct
 
 import pytest
@@ -34,19 +35,8 @@ def attributes() -> tuple[int, int, int]:
 
 def on_a_thread(work: Callable[[], None]) -> None:
     """Run work on a thread of its own, and fail if it fails: what it asks for ends with it."""
-    problems: list[BaseException] = []
-
-    def guarded() -> None:
-        try:
-            work()
-        except BaseException as problem:
-            problems.append(problem)
-
-    thread = threading.Thread(target=guarded)
-    thread.start()
-    thread.join()
-    for problem in problems:
-        raise problem
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
 
 
 def test_a_thread_gets_short_slices_and_keeps_the_rest() -> None:
