@@ -91,6 +91,16 @@ CHECKPOINT_BATCHES = 50_000
 # 0.94 ms; 1,000 files: 10 against 140 ms). It also writes what other programs have left dirty on the
 # same file system, so that one or two files are synced by themselves.
 SYNC_ONE_BY_ONE_MAX = 2
+# A round over more files than that writes what they got to the journal of rounds, and syncs that, if it
+# is no more than this: of more, writing it twice costs what is gained.
+ROUND_JOURNALED_BYTES_MAX = 256 * KIB
+ROUND_JOURNALED_PARTITIONS_MAX = 256
+# A round that finds it full syncs the files of all partitions that have something in it. If it were
+# larger, that would happen less often, and a start after a crash would have more to read.
+ROUND_JOURNAL_BYTES = 4 * MIB
+# Up to so many are synced one by one then: that takes longer than one syncfs, but not as long as the
+# data of other programs may.
+SETTLE_ONE_BY_ONE_MAX = 64
 # The slices that the sync thread is scheduled in, the shortest that Linux grants. It runs for some 20 us
 # at a time, and all that waits for a round waits for it: with the usual ones a sync took 1.0 to 1.8 ms
 # beside a client that used both cores, with these 0.7, and half of librdkafka's requests of 1 MB were

@@ -58,6 +58,7 @@ def test_crash_at_every_operation(seed: int) -> None:
 @pytest.mark.parametrize("seed", [5, 6])
 def test_with_one_sync_for_many_files(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.log.commit.SYNC_ONE_BY_ONE_MAX", 0)
+    monkeypatch.setattr("penstock.log.commit.ROUND_JOURNALED_PARTITIONS_MAX", 0)
     findings = Findings()
     for number, crashed in crashes(seed):
         for policy in (Keep.NOTHING, Keep.PAGES_512, Keep.EVERYTHING):

@@ -27,6 +27,10 @@ cdef class GroupCommit:
     cdef bint _running
     cdef list _rounds
     cdef bint _together
+    cdef bint _settles
+    cdef object _shared
+    cdef object _round_journal
+    cdef dict _unsettled
     cdef list _answered
     cdef list _forgotten
     cdef public object metadata_failed
@@ -37,8 +41,10 @@ cdef class GroupCommit:
     cdef _request(self)
     @cython.locals(waiting=long, enough=bint)
     cpdef gather(self)
-    @cython.locals(rounds=list, files=list, only_syncs=bint, partition=Partition, round_=Round)
+    @cython.locals(rounds=list, files=list, only_syncs=bint, most=long, partition=Partition, round_=Round)
     cdef _start(self)
+    @cython.locals(plain=list, few=list, round_=Round)
+    cdef _share_journal(self, list files)
     @cython.locals(rounds=list, answered=list, forgotten=list, partition=Partition, round_=Round)
     cpdef _finish(self, outcome)
 

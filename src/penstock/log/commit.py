@@ -11,6 +11,9 @@ The loop builds a round and finishes it; only the syncing in between runs on a t
 round has nothing but files to sync (`sync`), those of partitions and of the journals of changes, to
 which the loop writes; one that must also write something else is a job (`run`).
 
+A round over many partitions syncs what they got in the journal of rounds (round_journal.py). Their own
+files have yet to be synced then: by a round that has to sync them anyway, or when that journal is full.
+
 This module may run compiled (setup.py), with the C types that stand in commit.pxd.
 """
 
@@ -23,10 +26,18 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from penstock.files import File, Files
-from penstock.limits import ROUND_BYTES_ENOUGH, ROUND_WAITING_ENOUGH, SYNC_ONE_BY_ONE_MAX
+from penstock.limits import (
+    ROUND_BYTES_ENOUGH,
+    ROUND_JOURNALED_BYTES_MAX,
+    ROUND_JOURNALED_PARTITIONS_MAX,
+    ROUND_WAITING_ENOUGH,
+    SETTLE_ONE_BY_ONE_MAX,
+    SYNC_ONE_BY_ONE_MAX,
+)
 from penstock.log.commit_job import CommitJob, Outcome, guarded
 from penstock.log.partition import Partition, Round
 from penstock.log.positions import PartitionId, Position, Positions
+from penstock.log.round_journal import RoundJournal
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -106,6 +117,9 @@ class GroupCommit:
         self._moved_starts: set[Partition] = set()
         self._waiting: list[Callable[[], None]] = []
         self._unrecorded: dict[Partition, int] = {}
+        self._round_journal = RoundJournal(files, folder)
+        self._unsettled: dict[Partition, File] = {}
+        """What stands in the journal of rounds, and the file that it is to be synced in."""
         self._gathering = False
         self._waited_before = -1
         self._bytes = 0
@@ -114,6 +128,10 @@ class GroupCommit:
         self._rounds: list[Round] = []
         self._journals: list[tuple[Journaled, File]] = []
         self._together = False
+        self._settles = False
+        """Whether it syncs all that only the journal of rounds has."""
+        self._shared: File | None = None
+        """The journal of rounds, if it is synced for some of them."""
         self._answered: list[Callable[[], None]] = []
         self._forgotten: list[Partition] = []
         """What was deleted since it began."""
@@ -161,9 +179,14 @@ class GroupCommit:
         self._dirty.pop(partition, None)
         self._moved_starts.discard(partition)
         self._unrecorded.pop(partition, None)
+        self._unsettled.pop(partition, None)
         self._positions.forget(partition.identity)
         if self._running:
             self._forgotten.append(partition)
+
+    def remove_round_journal(self) -> None:
+        """At an orderly stop: the files of all partitions are synced."""
+        self._round_journal.remove()
 
     def record_ends(self) -> None:
         """Have durable ends recorded that no round has recorded yet. Called now and then."""
@@ -206,26 +229,55 @@ class GroupCommit:
             self._begin_journals(files)
         self._changed_journals = {}
         only_syncs = not (self._metadata or self._moved_starts or self._positions.due)
+        self._settles = bool(self._unsettled) and self._round_journal.is_full
+        if self._settles:
+            self._dirty.update(dict.fromkeys(self._unsettled))
+            only_syncs = False
         for partition in self._dirty:
             round_ = _begin(partition)
             if round_ is not None:
                 rounds.append(round_)
                 files.extend(round_.files)
-                if (
-                    round_.checkpoints
-                    or round_.folder is not None
-                    or round_.needs_room
-                    or not round_.files
-                ):
+                if round_.writes or not round_.files:
                     only_syncs = False
         self._rounds = rounds
         self._answered, self._waiting = self._waiting, []
         self._dirty = {}
-        self._together = len(files) > SYNC_ONE_BY_ONE_MAX
+        most = SETTLE_ONE_BY_ONE_MAX if self._settles else SYNC_ONE_BY_ONE_MAX
+        self._together = len(files) > most
+        if self._together and self._round_journal.is_wanted:
+            only_syncs = False
+        elif self._together and not self._settles:
+            files = self._share_journal(files)
         if only_syncs and files:
             self._sync(files, self._together, self.synced)
         else:
             self._start_job()
+
+    def _share_journal(self, files: list[File]) -> list[File]:
+        """Write to the journal of rounds what many files have got; what is to be synced then."""
+        plain = [round_ for round_ in self._rounds if round_.is_plain]
+        few = [file for _, file in self._journals]
+        for round_ in self._rounds:
+            if not round_.is_plain:
+                few.extend(round_.files)
+        journal = self._round_journal.file
+        size = sum([round_.point.position - round_.kept_to for round_ in plain])
+        if (
+            journal is None
+            or len(few) >= max(1, SYNC_ONE_BY_ONE_MAX)
+            or len(plain) > ROUND_JOURNALED_PARTITIONS_MAX
+            or size > ROUND_JOURNALED_BYTES_MAX
+            or not self._round_journal.write(plain)
+        ):
+            return files
+        for round_ in plain:
+            round_.is_journaled = True
+        self._shared = journal
+        self._together = False
+        # In the order in which `synced` takes their errors.
+        few.insert(len(self._journals), journal)
+        return few
 
     def _begin_journals(self, files: list[File]) -> None:
         for journal in self._changed_journals:
@@ -248,11 +300,16 @@ class GroupCommit:
         elif self._together:
             self._finish(Outcome({}, {}, everything_failed=errors[0]))
         else:
-            count = len(self._journals)  # their files come first
-            of_journal = next((error for error in errors[:count] if error), None)
-            # Without sealed segments, which bring checkpoints, a partition has one file to sync.
-            pairs = zip(self._rounds, errors[count:], strict=True)
-            failed = {round_.partition: error for round_, error in pairs if error}
+            left = iter(errors)
+            of_journals = [error for _ in self._journals if (error := next(left))]
+            of_shared = next(left) if self._shared is not None else None
+            failed: dict[Partition, OSError] = {}
+            for round_ in self._rounds:
+                # Without sealed segments, which bring checkpoints, a partition has one file to sync.
+                error = of_shared if round_.is_journaled else next(left)
+                if error is not None:
+                    failed[round_.partition] = error
+            of_journal = of_journals[0] if of_journals else None
             self._finish(Outcome(failed, {}, metadata_error=of_journal))
 
     def _start_job(self) -> None:
@@ -269,7 +326,17 @@ class GroupCommit:
             if round_.partition in self._moved_starts
         }
         self._moved_starts = set()
-        job = partial(self._job.run, self._rounds, self._together, metadata, ends, moved)
+        wanted = self._together and self._round_journal.is_wanted
+        job = partial(
+            self._job.run,
+            self._rounds,
+            self._together,
+            metadata,
+            ends,
+            moved,
+            shared=self._shared,
+            prepare=self._round_journal.prepare if wanted else None,
+        )
         self._run(partial(guarded, job), self._finish)
 
     def _finish(self, outcome: Outcome | None) -> None:
@@ -277,6 +344,7 @@ class GroupCommit:
         rounds, self._rounds = self._rounds, []
         answered, self._answered = self._answered, []
         self._running = False
+        self._shared = None
         if self._journals:
             synced = outcome is None or not (outcome.metadata_error or outcome.everything_failed)
             for journal, _ in self._journals:
@@ -291,7 +359,12 @@ class GroupCommit:
                 partition.fail(f"sync failed: {outcome.failed[partition]}")
                 continue
             self._unrecorded[partition] = round_.point.offset
+            if round_.is_journaled:
+                self._unsettled[partition] = round_.files[0]
+            elif self._unsettled:
+                self._unsettled.pop(partition, None)
             partition.finish_round(round_, outcome.written.get(partition, ()) if outcome else ())
+        self._look_after_journal(rounds, outcome)
         # The round knew nothing of it: it has recorded their ends, or would have the next one do so.
         forgotten, self._forgotten = self._forgotten, []
         for partition in forgotten:
@@ -310,6 +383,22 @@ class GroupCommit:
             or self._moved_starts
         ):
             self._request()
+
+    def _look_after_journal(self, rounds: Sequence[Round], outcome: Outcome | None) -> None:
+        """Let the journal of rounds begin anew if nothing depends on it; leave it if that cannot be."""
+        journal = self._round_journal
+        if outcome is not None:
+            failed = outcome.failed
+            if any(round_.is_journaled and round_.partition in failed for round_ in rounds):
+                journal.give_up()
+        if self._together and (outcome is None or outcome.everything_failed is None):
+            # Of what went offline before a sync proves nothing.
+            left = {p: file for p, file in self._unsettled.items() if p.offline is not None}
+            self._unsettled = left
+        if not self._unsettled:
+            journal.begin_anew()
+        elif self._settles:
+            journal.give_up()  # or every round would try again to sync what is offline
 
     def _take_out(self, rounds: Sequence[Round], outcome: Outcome) -> None:
         """Take everything offline after a failure of metadata, or of a sync of everything.

@@ -49,6 +49,9 @@ class CommitJob:
         metadata: Sequence[Callable[[], None]],
         ends: Mapping[PartitionId, Position] | None,
         moved: Mapping[PartitionId, Position],
+        *,
+        shared: File | None = None,
+        prepare: Callable[[], None] | None = None,
     ) -> Outcome:
         """A round with everything that can be in one.
 
@@ -58,10 +61,14 @@ class CommitJob:
             metadata: changes that must be durable before the data, in this order.
             ends: durable ends of earlier rounds, to be recorded; None if that is not due.
             moved: new starts, to be recorded once the data is synced.
+            shared: the journal of rounds, for the rounds that are written to it.
+            prepare: makes that journal for later rounds. Without it they take longer, and no more.
         """
         if ends is not None:
             self._positions.record(ends)
-        outcome = self._sync(rounds, together, metadata)
+        outcome = self._sync(rounds, together, metadata, shared)
+        if prepare is not None and isinstance(error := _error_of(prepare), SyncAllError):
+            outcome = outcome._replace(everything_failed=error)
         self._reserve_room([round_ for round_ in rounds if round_.needs_room])
         if moved:
             failed = {partition.identity for partition in outcome.failed}
@@ -71,7 +78,11 @@ class CommitJob:
         return outcome
 
     def _sync(
-        self, rounds: Sequence[Round], together: bool, metadata: Sequence[Callable[[], None]]
+        self,
+        rounds: Sequence[Round],
+        together: bool,
+        metadata: Sequence[Callable[[], None]],
+        shared: File | None,
     ) -> Outcome:
         metadata_error = next((e for change in metadata if (e := _error_of(change))), None)
         everything_failed: OSError | None = None
@@ -79,10 +90,13 @@ class CommitJob:
             everything_failed = metadata_error
         if together and everything_failed is None:
             everything_failed = self._sync_all()
+        shared_error = _error_of(shared.sync) if shared is not None else None
         outcome = Outcome({}, {}, metadata_error, everything_failed)
         for round_ in rounds:
             error = outcome.everything_failed
-            if error is None:
+            if error is None and round_.is_journaled:
+                error = shared_error
+            elif error is None:
                 finish = partial(self._finish, round_, together, outcome.written)
                 error = _error_of(finish)
             if isinstance(error, SyncAllError):

@@ -27,6 +27,8 @@ cdef class Round:
     cdef public object folder
     cdef public list checkpoints
     cdef public bint needs_room
+    cdef public long long kept_to
+    cdef public bint is_journaled
 
 
 cdef class Partition:
@@ -52,6 +54,7 @@ cdef class Partition:
     cdef bint _folder_dirty
     cdef Segment _active
     cdef DurablePoint _durable
+    cdef DurablePoint _kept
     cdef list _recent_points
 
     @cython.locals(active=Segment, base_offset=cython.longlong)

@@ -38,6 +38,7 @@ from penstock.limits import (
 from penstock.log import checkpoint as checkpoints
 from penstock.log.memory_space import MemorySpace
 from penstock.log.positions import PartitionId
+from penstock.log.round_journal import Piece
 from penstock.log.segment import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, Segment
 from penstock.log.settings import NEVER, Durability, LogSettings
 from penstock.record.batch import CONTROL_FLAG, LENGTH_OVERHEAD, BatchHeader, patch
@@ -127,6 +128,7 @@ class Round:
         folder: Path | None,
         checkpoints: list[PendingCheckpoint],
         needs_room: bool,
+        kept_to: int,
     ) -> None:
         self.partition = partition
         self.point = point
@@ -136,6 +138,26 @@ class Round:
         self.checkpoints = checkpoints
         self.needs_room = needs_room
         """Whether room is to be allocated ahead in the active segment."""
+        self.kept_to = kept_to
+        """Up to where earlier rounds have made the active segment durable; -1 for a new one."""
+        self.is_journaled = False
+        """Whether the journal of rounds is synced for it, and not its file."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing to do but to make durable what one file has got."""
+        return self.kept_to >= 0 and len(self.files) == 1 and not self.writes
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is more to do than to sync."""
+        return bool(self.checkpoints) or self.folder is not None or self.needs_room
+
+    def read_new(self) -> Piece:
+        """What the active segment has got since the last round; of a plain round."""
+        segment = self.point.segment
+        data = self.files[0].pread(self.point.position - self.kept_to, self.kept_to)
+        return Piece(self.partition.identity, segment.base_offset, self.kept_to, data)
 
 
 class Partition:
@@ -179,6 +201,8 @@ class Partition:
         self._durable = self._point()
         self.durable_offset = self._durable.offset
         """The end of what readers may see: Kafka's high watermark."""
+        # What the last round has made durable. Readers of a topic that is not synced see more.
+        self._kept = self._durable
         # Where a reader that has read everything continues: it need not be searched for.
         self._recent_points = [self._durable]
 
@@ -325,7 +349,8 @@ class Partition:
         if self._checkpoint_due():
             pending.append(self._active_checkpoint())
         self._folder_dirty = False
-        return Round(self, self._point(), files, folder, pending, self._asked_for_room())
+        kept_to = self._kept.position if self._kept.segment is self._active else -1
+        return Round(self, self._point(), files, folder, pending, self._asked_for_room(), kept_to)
 
     def _asked_for_room(self) -> bool:
         """Move `room_end` on for a log in large pieces that has used up half of it; whether it was."""
@@ -349,6 +374,7 @@ class Partition:
                 pending.segment.times.seal()
                 pending.segment.let_go_of_files()
         self.settled_offset = round_.point.segment.base_offset
+        self._kept = round_.point
         rolled = round_.point.segment is not self._durable.segment
         if round_.point.offset > self._durable.offset or (
             rolled and round_.point.offset == self._durable.offset

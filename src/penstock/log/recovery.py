@@ -7,13 +7,15 @@ then cut. Nothing is ever guessed, and nothing is deleted.
 
 Segments that a checkpoint vouches for are not read again. What stands above the durable end is written
 once more before anyone may read it: after a failed sync the page cache can hold bytes that the disk
-does not, and only dirty pages are synced.
+does not, and only dirty pages are synced. The same goes for what the journal of rounds has of a
+segment; what a segment lacks of it is brought back.
 """
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +33,7 @@ from penstock.log.names import unused
 from penstock.log.partition import BatchObserver, new_segment
 from penstock.log.positions import Position
 from penstock.log.reading import walk
+from penstock.log.round_journal import Piece
 from penstock.log.segment import Segment, base_of, segment_path
 from penstock.log.settings import LogSettings
 from penstock.record.batch import HEADER_BYTES, BatchHeader, InvalidBatchError, checked, parse
@@ -74,6 +77,7 @@ class Recovery:
         settings: LogSettings,
         known: Position,
         observer: BatchObserver,
+        journaled: Sequence[Piece] = (),
     ) -> None:
         self._files = files
         self._folder = folder
@@ -81,6 +85,7 @@ class Recovery:
         self._settings = settings
         self._known = known
         self._observer = observer
+        self._journaled = journaled
         self._compacted = 0
         self._scanned = 0
         self._cut = 0
@@ -173,8 +178,9 @@ class Recovery:
                 segment.times.expect(checkpoint.time_index_bytes, checkpoint.time_index_checksum)
                 continue
             broken = self._scan(segment, checkpoint, size, observe=at >= newest)
+            broken = self._bring_back(segment, broken, observe=at >= newest)
             if broken is None and following not in (None, segment.next_offset):
-                broken = _Break(size, f"the next segment begins at {following}")
+                broken = _Break(segment.size, f"the next segment begins at {following}")
             if broken is not None:
                 self._cut_after(segment, broken, segments[at + 1 :])
                 return segments[: at + 1]
@@ -194,6 +200,10 @@ class Recovery:
             if checkpoint is not None and observe:
                 # The indexes are rebuilt from the start, the observer goes on from its state.
                 self._note_only(segment, checkpoint.position)
+        return self._scan_on(segment, size, observe=observe)
+
+    def _scan_on(self, segment: Segment, size: int, *, observe: bool) -> _Break | None:
+        """The same from where it has got to."""
         observer = self._observer if observe else _NoObserver()
         self._scanned += size - segment.size
         while segment.size < size:
@@ -219,6 +229,26 @@ class Recovery:
                     observer.appended(header, header.base_offset)
                 at += header.size
         return None
+
+    def _bring_back(
+        self, segment: Segment, broken: _Break | None, *, observe: bool
+    ) -> _Break | None:
+        """Add what the journal of rounds has and the segment lacks, and have all of that on the disk."""
+        pieces = [piece for piece in self._journaled if piece.segment == segment.base_offset]
+        if not pieces:
+            return broken
+        while (found := _continuation(pieces, segment)) is not None:
+            position = segment.size
+            segment.file.pwrite([found], position)
+            broken = self._scan_on(segment, segment.file.size(), observe=observe)
+            if segment.size == position:
+                break
+        for piece in pieces:
+            # Pieces of what compaction or a repair has put into the place of the segment differ.
+            if segment.file.pread(len(piece.data), piece.position) == piece.data:
+                segment.file.pwrite([piece.data], piece.position)
+        segment.file.sync()
+        return broken
 
     def _piece(self, segment: Segment, size: int) -> bytes:
         piece = segment.file.pread(min(_PIECE_BYTES, size - segment.size), segment.size)
@@ -354,6 +384,17 @@ class Recovery:
             f"damage at offset {offset}, below the durable end {self._known.end}: {cause}",
             f"restore the folder, or run `penstock log repair` on {self._folder}",
         )
+
+
+def _continuation(pieces: Sequence[Piece], segment: Segment) -> bytes | None:
+    """What follows the last whole batch of a segment, if one of the pieces has it."""
+    for piece in reversed(pieces):
+        if piece.position <= segment.size < piece.end:
+            rest = piece.data[segment.size - piece.position :]
+            with suppress(InvalidBatchError):
+                if segment.follows(checked(rest, 0)):
+                    return rest
+    return None
 
 
 def _has_marker(segments: list[Segment], offset: int) -> bool:

@@ -6,6 +6,7 @@ DIR/catalog.journal      topics (catalog.py)
 DIR/positions.journal    durable ends (positions.py)
 DIR/offsets.journal      where consumer groups stand (offsets.py)
 DIR/queues.journal       what share groups have finished (broker/queues/journal.py)
+DIR/rounds-N.journal     what commit rounds have synced for many partitions at once (round_journal.py)
 DIR/clean                exists only after an orderly stop
 DIR/reserve              given up when the disk is full (space.py)
 DIR/topics/NAME-N/       a partition: segments, indexes, checkpoints, topic.json
@@ -52,6 +53,7 @@ from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.recovery import Recovery
 from penstock.log.removal import DELETED, deleted_name, remove_files, remove_tree, retire
 from penstock.log.repair import finish_repair
+from penstock.log.round_journal import EarlierRounds, is_round_journal
 from penstock.log.segment import Segment
 from penstock.log.settings import Durability, LogSettings
 from penstock.log.space import DiskSpace, found_room, means_full
@@ -109,6 +111,7 @@ class LogStore:
         self.epoch = self._begin_epoch(certain=self._settle_catalog())
         """What batches are marked with that are appended from now on (epochs.py)."""
         self.positions.forget_topics(self.catalog.deleted)
+        self._earlier_rounds = EarlierRounds(files, folder)
         self.offsets = self.open_journal("offsets.journal", OffsetsJournal)
         self.commit = GroupCommit(files, folder, self.positions, run=run, defer=defer, sync=sync)
         self.compactor = Compactor(files, self.commit, clock, compact) if compact else None
@@ -215,6 +218,7 @@ class LogStore:
         if self._files.exists(marker):
             self._files.remove(marker)
             self._files.sync_folder(self._folder)
+        self._earlier_rounds.settle(self.catalog.topics)
         self._clear_strangers()
 
     def _clear_strangers(self) -> None:
@@ -316,9 +320,16 @@ class LogStore:
         if not self._files.exists(folder):
             self._create_folder(entry, folder)
         recovery = Recovery(
-            self._files, folder, self._folder / "quarantine", settings, known, observer
+            self._files,
+            folder,
+            self._folder / "quarantine",
+            settings,
+            known,
+            observer,
+            self._earlier_rounds.of(identity),
         )
         recovered = recovery.run(clean=self.clean)
+        self._earlier_rounds.opened(identity)
         if recovered.scanned_bytes and not self.clean:
             _log.info("%s: checked %d bytes", folder.name, recovered.scanned_bytes)
         # Where a power failure may take the end, it may take it to before the start.
@@ -548,6 +559,8 @@ class LogStore:
         ends = {p.identity: Position(p.end_offset, p.start_offset) for p in whole}
         self.positions.note(ends)
         self.positions.rewrite()
+        if len(whole) == len(kept):
+            self.commit.remove_round_journal()
         # What was left out has not been checked since a crash that may lie before this start.
         checked = len(whole) == len(kept) and not self._left_out
         if checked and self.commit.metadata_failed is None:
@@ -559,7 +572,8 @@ def foreign_names(names: Iterable[str]) -> list[str]:
     found = set(names)
     if found & {_FORMAT_FILE, _CATALOG}:
         return []
-    return sorted(name for name in found - _OTHER_NAMES if not name.startswith("."))
+    unknown = [name for name in found - _OTHER_NAMES if not is_round_journal(name)]
+    return sorted(name for name in unknown if not name.startswith("."))
 
 
 def not_started(operation: str, error: OSError) -> StorageError:

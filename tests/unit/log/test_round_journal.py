@@ -1,0 +1,375 @@
+"""The journal of rounds: when it is used, what is synced then, and what a start makes of it."""
+
+from __future__ import annotations
+
+import errno
+import random
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from tests.support.log import DATA, Log, values
+
+from penstock.broker.topic import Topic
+from penstock.limits import (
+    ROOM_AHEAD_FREE_BYTES_MIN,
+    ROUND_JOURNAL_BYTES,
+    ROUND_JOURNALED_BYTES_MAX,
+    ROUND_JOURNALED_PARTITIONS_MAX,
+)
+from penstock.log.positions import PartitionId
+from penstock.log.round_journal import EarlierRounds, Piece, RoundJournal, is_round_journal
+from penstock.memory_files import MemoryFiles
+from penstock.testing.faulty import FaultyFiles
+from penstock.testing.power_failure import Keep
+
+JOURNAL = DATA / "rounds-1.journal"
+BLOCK = 4096
+ONE = PartitionId(UUID(int=1), 0)
+TWO = PartitionId(UUID(int=2), 3)
+
+
+@pytest.fixture
+def files() -> FaultyFiles:
+    return FaultyFiles()
+
+
+def began(files: FaultyFiles) -> tuple[Log, list[Topic]]:
+    """Three topics that a round has been through, which has made the journal."""
+    log = Log(files)
+    topics = [log.topic(name) for name in "abc"]
+    for _ in range(2):
+        append_to(log, topics)
+    return log, topics
+
+
+def append_to(log: Log, topics: list[Topic], value: bytes = b"x") -> None:
+    for topic in topics:
+        log.append(topic, value)
+    log.commit()
+
+
+def synced(files: FaultyFiles, since: int) -> list[str]:
+    """What was synced from an operation on: names, or the kind of sync."""
+    found = [line.split() for line in files.trace[since:]]
+    return [f[1] if f[1] == "sync_all" else Path(f[2]).name for f in found if "sync" in f[1]]
+
+
+def after_power_failure(files: FaultyFiles) -> tuple[Log, FaultyFiles]:
+    found = files.after_crash(Keep.NOTHING, random.Random(1))
+    return Log(found), found
+
+
+# -- which rounds
+
+
+def test_a_round_over_many_files_syncs_one(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    since = len(files.trace)
+    append_to(log, topics)
+    assert synced(files, since) == ["rounds-1.journal"]
+    assert [topic.partition(0).durable_offset for topic in topics] == [3, 3, 3]
+
+
+def test_the_first_one_makes_the_journal_and_needs_none(files: FaultyFiles) -> None:
+    log = Log(files)
+    topics = [log.topic(name) for name in "abc"]
+    since = len(files.trace)
+    append_to(log, topics)
+    assert synced(files, since) == ["sync_all", "rounds-1.journal", "data"]
+    assert len(files.read(JOURNAL)) == ROUND_JOURNAL_BYTES
+
+
+def test_a_round_over_few_files_does_without(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    since = len(files.trace)
+    append_to(log, topics[:2])
+    assert synced(files, since) == ["00000000000000000000.log"] * 2
+
+
+def test_a_round_with_much_to_write_does_without(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    since = len(files.trace)
+    append_to(log, topics, bytes(ROUND_JOURNALED_BYTES_MAX // 2))
+    assert "sync_all" in synced(files, since)
+
+
+def test_a_round_over_very_many_partitions_does_without(
+    files: FaultyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, topics = began(files)
+    monkeypatch.setattr("penstock.log.commit.ROUND_JOURNALED_PARTITIONS_MAX", 2)
+    since = len(files.trace)
+    append_to(log, topics)
+    assert synced(files, since) == ["sync_all"]
+
+
+def test_a_disk_without_room_to_spare_does_without(files: FaultyFiles) -> None:
+    files.capacity = ROOM_AHEAD_FREE_BYTES_MIN
+    log, topics = began(files)
+    since = len(files.trace)
+    append_to(log, topics)
+    assert synced(files, since) == ["sync_all"]
+    assert not files.exists(JOURNAL)
+
+
+def test_a_journal_that_cannot_be_made_leaves_nothing(files: FaultyFiles) -> None:
+    log = Log(files)
+    topics = [log.topic(name) for name in "abc"]
+    files.fail("create", errno.EMFILE)
+    append_to(log, topics)
+    files.fail("sync", errno.EIO)
+    append_to(log, topics)
+    assert [topic.partition(0).durable_offset for topic in topics] == [2, 2, 2]
+    assert not files.exists(JOURNAL)
+
+
+def test_what_was_not_synced_before_goes_along(files: FaultyFiles) -> None:
+    """Bytes of a topic that was not synced stand before those that are."""
+    log, topics = began(files)
+    log.broker.configure(topics[0], {"penstock.durability": "os"})
+    log.commit()
+    log.append(topics[0], b"not synced")
+    log.broker.configure(topics[0], {})
+    log.commit()
+    append_to(log, topics)
+    again, _ = after_power_failure(files)
+    assert values(again.broker.topic("a").partition(0)) == [b"x", b"x", b"not synced", b"x"]
+
+
+# -- a full one
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal that is full after a few entries."""
+    monkeypatch.setattr("penstock.log.round_journal.ROUND_JOURNAL_BYTES", 8 * BLOCK)
+    monkeypatch.setattr("penstock.log.round_journal.ROUND_JOURNALED_BYTES_MAX", BLOCK)
+
+
+def fill(log: Log, topics: list[Topic]) -> None:
+    """Two more entries, after which there is no room for another of the largest size."""
+    for _ in range(2):
+        append_to(log, topics)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_full_one_is_settled_file_by_file_and_begins_anew(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    fill(log, topics)
+    since = len(files.trace)
+    append_to(log, topics[:1])
+    assert synced(files, since) == ["00000000000000000000.log"] * 3
+    since = len(files.trace)
+    append_to(log, topics)
+    assert f" pwrite {JOURNAL} {BLOCK}+{BLOCK}" in " ".join(files.trace[since:])
+    ends = [topic.partition(0).end_offset for topic in topics]
+    again, _ = after_power_failure(files)
+    assert [again.broker.topic(name).partition(0).end_offset for name in "abc"] == ends
+
+
+@pytest.mark.usefixtures("small")
+def test_one_of_very_many_partitions_is_settled_by_one_sync(
+    files: FaultyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.commit.SETTLE_ONE_BY_ONE_MAX", 2)
+    log, topics = began(files)
+    fill(log, topics)
+    since = len(files.trace)
+    append_to(log, topics[:1])
+    append_to(log, topics)
+    assert synced(files, since) == ["sync_all", "rounds-1.journal"]
+
+
+@pytest.mark.usefixtures("small")
+def test_it_begins_anew_when_all_have_been_synced_for_another_reason(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    append_to(log, topics)
+    append_to(log, topics[:2])
+    append_to(log, topics[2:])
+    since = len(files.trace)
+    append_to(log, topics)
+    assert f" pwrite {JOURNAL} {BLOCK}+{BLOCK}" in " ".join(files.trace[since:])
+
+
+# -- failures
+
+
+@pytest.mark.usefixtures("small")
+def test_what_cannot_be_settled_is_left_to_the_next_start(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    fill(log, topics)
+    durable = topics[1].partition(0).durable_offset
+    files.fail("sync", errno.EIO, at=2)
+    append_to(log, topics[:1])
+    assert [bool(topic.partition(0).offline) for topic in topics] == [False, True, False]
+    since = len(files.trace)
+    rest = [topics[0], topics[2], log.topic("d")]
+    append_to(log, rest)
+    append_to(log, rest)
+    assert "rounds-1.journal" not in synced(files, since)
+    again, found = after_power_failure(files)
+    assert again.broker.topic("b").partition(0).end_offset == durable
+    assert not found.exists(JOURNAL)
+
+
+def test_a_sync_of_it_that_fails_takes_out_those_it_was_for(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    other = log.topic("d")
+    files.fail("sync", errno.EIO)
+    append_to(log, topics)
+    assert all(topic.partition(0).offline for topic in topics)
+    assert [topic.partition(0).durable_offset for topic in topics] == [2, 2, 2]
+    log.append(other, b"x")
+    log.commit()
+    assert other.partition(0).durable_offset == 1
+    again, _ = after_power_failure(files)
+    ends = [again.broker.topic(name).partition(0).end_offset for name in "abcd"]
+    assert ends == [2, 2, 2, 1]
+
+
+def test_a_write_to_it_that_fails_costs_nothing_else(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    append_to(log, topics)
+    for topic in topics:
+        log.append(topic, b"x")
+    files.fail("pwrite", errno.ENOSPC)
+    log.commit()
+    assert [topic.partition(0).durable_offset for topic in topics] == [4, 4, 4]
+    assert not any(topic.partition(0).offline for topic in topics)
+
+
+def test_with_something_else_in_doubt_it_stays_after_a_stop(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    append_to(log, topics)
+    topics[1].partition(0).fail("a test says so")
+    log.broker.close()
+    assert files.exists(JOURNAL)
+
+
+# -- the next start
+
+
+def test_a_stop_in_order_leaves_none(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    append_to(log, topics)
+    log.restart(clean=True)
+    assert not files.exists(JOURNAL)
+    assert [len(values(log.broker.topic(name).partition(0))) for name in "abc"] == [3, 3, 3]
+
+
+def test_after_a_power_failure_everything_is_there_and_the_journal_is_not(
+    files: FaultyFiles,
+) -> None:
+    log, topics = began(files)
+    append_to(log, topics, b"in the journal")
+    again, found = after_power_failure(files)
+    assert not found.exists(JOURNAL)
+    for name in "abc":
+        assert values(again.broker.topic(name).partition(0)) == [b"x", b"x", b"in the journal"]
+
+
+def test_after_a_kill_what_the_page_cache_holds_is_synced_before_the_journal_goes(
+    files: FaultyFiles,
+) -> None:
+    log, topics = began(files)
+    log.clock.advance(60)
+    append_to(log, topics)
+    append_to(log, topics)  # the ends are recorded now, above what the files have for certain
+    killed = files.after_crash(Keep.EVERYTHING, random.Random(1))
+    Log(killed)
+    again, _ = after_power_failure(killed)
+    assert [len(values(again.broker.topic(name).partition(0))) for name in "abc"] == [4, 4, 4]
+
+
+def test_pieces_of_deleted_topics_go_with_the_journal(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    append_to(log, topics)
+    log.broker.delete_topic(topics[1])
+    log.commit()
+    again, found = after_power_failure(files)
+    assert [topic.name for topic in again.broker.topics()] == ["a", "c"]
+    assert not [name for name in found.list(DATA) if is_round_journal(name)]
+
+
+# -- the file
+
+
+class Changed:
+    def __init__(self, piece: Piece) -> None:
+        self.read_new = lambda: piece
+
+
+def journal_with(files: MemoryFiles, *entries: list[Piece]) -> RoundJournal:
+    journal = RoundJournal(files, DATA)
+    journal.prepare()
+    for entry in entries:
+        assert journal.write([Changed(piece) for piece in entry])
+    return journal
+
+
+@pytest.fixture
+def memory() -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_folder(DATA)
+    return files
+
+
+def test_pieces_are_found_again_in_their_order(memory: MemoryFiles) -> None:
+    first, second = Piece(ONE, 0, 69, b"first"), Piece(TWO, 2**40, 2**33, bytes(10_000))
+    third = Piece(ONE, 0, 74, b"")
+    journal_with(memory, [first, second], [third])
+    found = EarlierRounds(memory, DATA)
+    assert found.of(ONE) == [first, third]
+    assert found.of(TWO) == [second]
+    assert found.of(PartitionId(UUID(int=9), 0)) == ()
+
+
+def test_entries_from_before_it_began_anew_do_not_count(memory: MemoryFiles) -> None:
+    journal = journal_with(memory, *[[Piece(ONE, 0, at, b"old")] for at in range(3)])
+    journal.begin_anew()
+    assert journal.write([Changed(Piece(ONE, 0, 9, b"new"))])
+    assert EarlierRounds(memory, DATA).of(ONE) == [Piece(ONE, 0, 9, b"new")]
+
+
+@pytest.mark.parametrize("at", [0, 4, 8, 16, 50, 56])
+def test_an_entry_that_is_not_whole_ends_it(memory: MemoryFiles, at: int) -> None:
+    journal_with(memory, *[[Piece(ONE, 0, number, b"data")] for number in range(3)])
+    file = memory.open(JOURNAL)
+    position = 2 * BLOCK + at
+    file.pwrite([bytes([file.pread(1, position)[0] ^ 1])], position)
+    assert EarlierRounds(memory, DATA).of(ONE) == [Piece(ONE, 0, 0, b"data")]
+
+
+@pytest.mark.parametrize("content", [b"", b"PENRN", bytes(BLOCK), b"PENRNDS1", b"\xff" * 9000])
+def test_what_is_no_journal_holds_nothing(memory: MemoryFiles, content: bytes) -> None:
+    memory.open(JOURNAL, create=True).pwrite([content], 0)
+    assert EarlierRounds(memory, DATA).of(ONE) == ()
+
+
+def test_what_is_kept_for_a_partition_is_all_that_stays(memory: MemoryFiles) -> None:
+    journal_with(memory, [Piece(ONE, 0, 0, b"one"), Piece(TWO, 0, 0, b"two")])
+    found = EarlierRounds(memory, DATA)
+    found.opened(ONE)
+    found.settle({ONE.topic_id, TWO.topic_id})
+    assert list(memory.list(DATA)) == ["rounds-2.journal"]
+    again = EarlierRounds(memory, DATA)
+    assert again.of(ONE) == ()
+    assert again.of(TWO) == [Piece(TWO, 0, 0, b"two")]
+    again.settle({ONE.topic_id})
+    assert list(memory.list(DATA)) == []
+
+
+def test_the_journals_of_several_runs_are_read_in_their_order(memory: MemoryFiles) -> None:
+    for number in range(11):
+        journal_with(memory, [Piece(ONE, 0, number, b"x")])
+    assert [piece.position for piece in EarlierRounds(memory, DATA).of(ONE)] == list(range(11))
+
+
+def test_the_largest_entry_fits_a_journal_that_is_not_full(memory: MemoryFiles) -> None:
+    each = ROUND_JOURNALED_BYTES_MAX // ROUND_JOURNALED_PARTITIONS_MAX
+    pieces = [Piece(ONE, 0, 0, bytes(each))] * ROUND_JOURNALED_PARTITIONS_MAX
+    journal = journal_with(memory)
+    while not journal.is_full:
+        assert journal.write([Changed(piece) for piece in pieces])
+    assert memory.open(JOURNAL).size() == ROUND_JOURNAL_BYTES
