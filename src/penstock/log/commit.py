@@ -361,8 +361,8 @@ class GroupCommit:
             self._unrecorded[partition] = round_.point.offset
             if round_.is_journaled:
                 self._unsettled[partition] = round_.files[0]
-            elif self._unsettled:
-                self._unsettled.pop(partition, None)
+            elif self._unsettled.get(partition) in round_.files:
+                del self._unsettled[partition]  # not if its file was no longer open, and not synced
             partition.finish_round(round_, outcome.written.get(partition, ()) if outcome else ())
         self._look_after_journal(rounds, outcome)
         # The round knew nothing of it: it has recorded their ends, or would have the next one do so.
