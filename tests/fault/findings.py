@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tests.fault.histories import Life
+
+from penstock.testing.faulty import Crash
+from penstock.testing.power_failure import Keep
 
 
 class Findings:
@@ -36,3 +39,31 @@ class Findings:
     def must_be_none(self) -> None:
         """Fail with everything that was found."""
         assert not self._count, f"{len(self)} failures of {len(self._count)} kinds\n\n{self}"
+
+
+def of_crashes_in_recovery(
+    crashed_lives: Iterable[tuple[int, Life]], first: Keep, second: Keep
+) -> Findings:
+    """What is found after another crash, at every operation of the start that follows on the first."""
+    findings = Findings()
+    for number, crashed in crashed_lives:
+        operations = 0
+        while True:
+            operations += 1
+            where = f"crash at {number}, {first}, in recovery at {operations}, {second}"
+            life = crashed.after_crash(first, number)
+            life.files.crash_at = operations
+            try:
+                life.start()
+                break
+            except Crash:
+                pass
+            except Exception as error:
+                with findings.note(where, life):
+                    raise error
+                break
+            life = life.after_crash(second, operations)
+            with findings.note(where, life):
+                life.start().check()
+                life.go_on()
+    return findings

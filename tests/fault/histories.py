@@ -154,3 +154,17 @@ class Life:
             left = self.oracle.unknown(machine.spot(name, number))
             if left:
                 raise Broken(f"{name}-{number}: {left} were never acknowledged")
+
+
+def crashes(
+    seed: int, *, every: int = 1, unsafe: bool = False, settings: LogSettings = SETTINGS
+) -> Iterator[tuple[int, Life]]:
+    """The history, cut off at every operation; the last one is not cut off."""
+    whole = Life(seed, settings=settings)
+    whole.play()
+    for number in range(1, whole.files.operations + 2, every):
+        life = Life(seed, settings=settings)
+        life.unsafe = unsafe
+        life.files.crash_at = number
+        life.play()
+        yield number, life

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 import pytest
-from tests.fault.findings import Findings
-from tests.fault.histories import Life
+from tests.fault.findings import Findings, of_crashes_in_recovery
+from tests.fault.histories import Life, crashes
 from tests.fault.oracle import Broken
 
-from penstock.testing.faulty import CHANGES, Crash
+from penstock.testing.faulty import CHANGES
 from penstock.testing.power_failure import POWER_FAILURES, Keep
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(1200)]
-
-
-def crashes(seed: int, *, every: int = 1, unsafe: bool = False) -> Iterator[tuple[int, Life]]:
-    """The history, cut off at every operation; the last one is not cut off."""
-    whole = Life(seed)
-    whole.play()
-    for number in range(1, whole.files.operations + 2, every):
-        life = Life(seed)
-        life.unsafe = unsafe
-        life.files.crash_at = number
-        life.play()
-        yield number, life
 
 
 def test_the_history_is_long_and_touches_everything() -> None:
@@ -72,28 +59,7 @@ def test_with_one_sync_for_many_files(seed: int, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("second", [Keep.NOTHING, Keep.PAGES_512, Keep.EVERYTHING])
 @pytest.mark.parametrize("first", [Keep.PAGES_512, Keep.TORN_4096, Keep.ZEROS, Keep.EVERYTHING])
 def test_crash_at_every_operation_of_the_recovery(first: Keep, second: Keep) -> None:
-    findings = Findings()
-    for number, crashed in crashes(7, every=13):
-        operations = 0
-        while True:
-            operations += 1
-            where = f"crash at {number}, {first}, in recovery at {operations}, {second}"
-            life = crashed.after_crash(first, number)
-            life.files.crash_at = operations
-            try:
-                life.start()
-                break
-            except Crash:
-                pass
-            except Exception as error:
-                with findings.note(where, life):
-                    raise error
-                break
-            life = life.after_crash(second, operations)
-            with findings.note(where, life):
-                life.start().check()
-                life.go_on()
-    findings.must_be_none()
+    of_crashes_in_recovery(crashes(7, every=13), first, second).must_be_none()
 
 
 LOST = "acknowledged at"  # what the oracle says of a record, and of nothing else

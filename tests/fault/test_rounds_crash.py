@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.fault.findings import Findings
-from tests.fault.histories import Life, ends_become_known
+from tests.fault.findings import Findings, of_crashes_in_recovery
+from tests.fault.histories import Life, crashes, ends_become_known
 from tests.fault.machine import HOME, SETTINGS
 from tests.fault.oracle import Broken
 
 from penstock.log import recovery, round_journal
 from penstock.log.round_journal import Piece, RoundJournal
 from penstock.log.segment import Segment
-from penstock.testing.faulty import Crash
 from penstock.testing.power_failure import POWER_FAILURES, Keep
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(1800)]
@@ -57,21 +56,10 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return seen
 
 
-def crashes(seed: int, *, every: int = 1) -> Iterator[tuple[int, Life]]:
-    """The history, cut off at every operation; the last one is not cut off."""
-    whole = Life(seed, settings=ROOMY)
-    whole.play()
-    for number in range(1, whole.files.operations + 2, every):
-        life = Life(seed, settings=ROOMY)
-        life.files.crash_at = number
-        life.play()
-        yield number, life
-
-
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_crash_at_every_operation(seed: int, happened: Counter[str]) -> None:
     findings = Findings()
-    for number, crashed in crashes(seed):
+    for number, crashed in crashes(seed, settings=ROOMY):
         for policy in Keep:
             life = crashed.after_crash(policy, number)
             with findings.note(f"crash at {number}, {policy}, seed {seed}", life):
@@ -87,24 +75,8 @@ def test_crash_at_every_operation(seed: int, happened: Counter[str]) -> None:
 @pytest.mark.parametrize("second", [Keep.NOTHING, Keep.PAGES_512, Keep.EVERYTHING])
 @pytest.mark.parametrize("first", [Keep.NOTHING, Keep.PAGES_512, Keep.ZEROS, Keep.EVERYTHING])
 def test_crash_at_every_operation_of_the_recovery(first: Keep, second: Keep) -> None:
-    findings = Findings()
-    for number, crashed in crashes(8, every=13):
-        operations = 0
-        while True:
-            operations += 1
-            where = f"crash at {number}, {first}, in recovery at {operations}, {second}"
-            life = crashed.after_crash(first, number)
-            life.files.crash_at = operations
-            try:
-                life.start()
-                break
-            except Crash:
-                pass
-            life = life.after_crash(second, operations)
-            with findings.note(where, life):
-                life.start().check()
-                life.go_on()
-    findings.must_be_none()
+    crashed = crashes(8, every=13, settings=ROOMY)
+    of_crashes_in_recovery(crashed, first, second).must_be_none()
 
 
 @pytest.mark.parametrize("policy", POWER_FAILURES)
@@ -134,9 +106,8 @@ def test_a_partition_that_is_not_opened_keeps_its_pieces() -> None:
     life = Life(1, settings=ROOMY)
     machine = life.start()
     machine.create_topic("a", 3)
-    for _ in range(
-        3
-    ):  # the first round makes the journal, the second records the ends of the first
+    # The first round makes the journal, the second records the ends of the first.
+    for _ in range(3):
         for number in range(3):
             machine.produce("a", number, 1, size=400)
         machine.settle()

@@ -265,7 +265,7 @@ class GroupCommit:
         size = sum([round_.point.position - round_.kept_to for round_ in plain])
         if (
             journal is None
-            or len(few) >= max(1, SYNC_ONE_BY_ONE_MAX)
+            or (few and len(few) >= SYNC_ONE_BY_ONE_MAX)
             or len(plain) > ROUND_JOURNALED_PARTITIONS_MAX
             or size > ROUND_JOURNALED_BYTES_MAX
             or not self._round_journal.write(plain)

@@ -46,7 +46,7 @@ _BLOCK = 4096
 _FRAME = Struct(">II")
 _GENERATION = Struct(">Q")
 _PIECE = Struct(">16siqqI")
-_NAME = re.compile(r"rounds-([0-9]{1,18})\.journal")
+_NAME = re.compile(r"rounds-([1-9][0-9]{0,17})\.journal")  # as they are written: no leading zeros
 _log = logging.getLogger(__name__)
 
 
@@ -161,7 +161,7 @@ class EarlierRounds:
     def __init__(self, files: Files, folder: Path) -> None:
         self._files = files
         self._folder = folder
-        self._paths = _paths(files, folder)
+        self._paths = [_path(folder, number) for number in _numbers(files, folder)]
         self._pieces: dict[PartitionId, list[Piece]] = {}
         for path in self._paths:
             for piece in _read(read_whole(files, path)):
@@ -197,12 +197,13 @@ class EarlierRounds:
         return True
 
 
-def _paths(files: Files, folder: Path) -> list[Path]:
-    """All journals of rounds, oldest first."""
-    found = {
-        int(m[1]): folder / name for name in files.list(folder) if (m := _NAME.fullmatch(name))
-    }
-    return [found[number] for number in sorted(found)]
+def _numbers(files: Files, folder: Path) -> list[int]:
+    """Those of all journals of rounds, oldest first."""
+    return sorted(int(m[1]) for name in files.list(folder) if (m := _NAME.fullmatch(name)))
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"rounds-{number}.journal"
 
 
 def is_round_journal(name: str) -> bool:
@@ -211,9 +212,7 @@ def is_round_journal(name: str) -> bool:
 
 
 def _unused_path(files: Files, folder: Path) -> Path:
-    paths = _paths(files, folder)
-    last = _NAME.fullmatch(paths[-1].name) if paths else None
-    return folder / f"rounds-{int(last[1]) + 1 if last else 1}.journal"
+    return _path(folder, max(_numbers(files, folder), default=0) + 1)
 
 
 def _entry(generation: int, pieces: Iterable[Piece]) -> bytes:
