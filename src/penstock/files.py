@@ -23,6 +23,7 @@ import cython
 from penstock.errors import ConflictError
 
 if cython.compiled:
+    from cython.cimports.penstock.buffers import bytes_of
     from cython.cimports.posix.unistd import pwrite
 
 Buffer = bytes | bytearray | memoryview
@@ -198,9 +199,8 @@ class OsFile:
     def _wrote_at_once(self, data: Buffer, position: int) -> bool:
         """Try the usual case in one short call; what is wrong shows when it is done the long way."""
         if cython.compiled:
-            bytes_ = cython.declare(cython.const[cython.uchar][::1], data)
-            first = cython.declare(cython.p_const_uchar, cython.address(bytes_[0]))
-            size = cython.declare(cython.Py_ssize_t, bytes_.shape[0])
+            size = cython.declare(cython.Py_ssize_t, 0)
+            first = cython.declare(cython.p_const_uchar, bytes_of(data, cython.address(size)))
             descriptor = cython.declare(cython.int, self._fd)
             written = cython.declare(cython.Py_ssize_t, 0)
             with cython.nogil:

@@ -2,11 +2,15 @@
 
 A request frame is: int16 key, int16 version, int32 correlation id, client id as a nullable string with
 an int16 length in every version, then tagged fields if the version is flexible, then the body.
+
+This module may run compiled (setup.py), with the C types that stand in dispatcher.pxd.
 """
 
 from __future__ import annotations
 
 from struct import Struct
+
+import cython
 
 from penstock.kafka import api_versions
 from penstock.kafka.apis import APIS
@@ -15,7 +19,12 @@ from penstock.limits import REQUEST_BYTES_MAX
 from penstock.wire.errors import MalformedRequestError
 from penstock.wire.requests import skip_header_tags
 
+if cython.compiled:
+    from cython.cimports.penstock.bigendian import load_int16, load_int32
+    from cython.cimports.penstock.buffers import bytes_of
+
 _START = Struct(">hhih")
+_START_BYTES = 10
 _PRODUCE = 0
 _API_VERSIONS = 18
 
@@ -32,17 +41,23 @@ class Dispatcher:
         Raises:
             MalformedRequestError: the peer does not speak the protocol; close the connection.
         """
-        if len(frame) < _START.size:
-            raise MalformedRequestError(f"{len(frame)} bytes are less than a header")
-        key, version, correlation_id, client_id_bytes = _START.unpack_from(frame, 0)
-        position = _START.size + max(client_id_bytes, 0)
-        if client_id_bytes < -1 or position > len(frame):
+        size = len(frame)
+        if size < _START_BYTES:
+            raise MalformedRequestError(f"{size} bytes are less than a header")
+        if cython.compiled:
+            start = cython.declare(cython.p_const_uchar, bytes_of(frame, cython.address(size)))
+            key, version = load_int16(start), load_int16(start + 2)
+            correlation_id, client_id_bytes = load_int32(start + 4), load_int16(start + 8)
+        else:
+            key, version, correlation_id, client_id_bytes = _START.unpack_from(frame, 0)
+        position = _START_BYTES + max(client_id_bytes, 0)
+        if client_id_bytes < -1 or position > size:
             raise MalformedRequestError("the client id does not fit")
         api = APIS.get(key)
         if api is None:
             raise MalformedRequestError(f"request key {key} is not offered")
-        if key != _PRODUCE and len(frame) > REQUEST_BYTES_MAX:
-            raise MalformedRequestError(f"{len(frame)} bytes are too many for request key {key}")
+        if key != _PRODUCE and size > REQUEST_BYTES_MAX:
+            raise MalformedRequestError(f"{size} bytes are too many for request key {key}")
         if api.lowest <= version <= api.highest:
             if version >= api.flexible_from:
                 position = _skip_tags(frame, position)

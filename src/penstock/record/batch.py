@@ -39,6 +39,7 @@ if cython.compiled:
         store_int32,
         store_int64,
     )
+    from cython.cimports.penstock.buffers import bytes_of, writable_bytes_of
 
 HEADER_BYTES = 61
 LENGTH_OVERHEAD = 12  # bytes before and including the length field
@@ -128,9 +129,10 @@ class BatchHeader:
 def parse(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at position; the caller has checked that 61 bytes are there."""
     if cython.compiled:
-        data = cython.declare(cython.const[cython.uchar][::1], buffer)
-        assert 0 <= position <= data.shape[0] - HEADER_BYTES
-        start = cython.declare(cython.p_const_uchar, cython.address(data[position]))
+        size = cython.declare(cython.Py_ssize_t, 0)
+        start = cython.declare(cython.p_const_uchar, bytes_of(buffer, cython.address(size)))
+        assert 0 <= position <= size - HEADER_BYTES
+        start += position
         header = cython.declare(BatchHeader, BatchHeader.__new__(BatchHeader))
         header.base_offset = load_int64(start)
         header.length = load_int32(start + 8)
@@ -166,8 +168,8 @@ def checked(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise InvalidBatchError(
             "read record batch", f"length {header.length} does not fit {available} bytes"
         )
-    view = memoryview(buffer)[position + CHECKSUM_START : position + size]
-    if crc32c(view) != header.checksum:
+    view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
+    if crc32c(view[position + CHECKSUM_START : position + size]) != header.checksum:
         raise CorruptBatchError("read record batch", "its checksum does not match its bytes")
     return header
 
@@ -212,10 +214,11 @@ def find(buffer: Buffer, offset: int) -> tuple[int, int]:
 def patch(buffer: bytearray | memoryview, position: int, base_offset: int, epoch: int) -> None:
     """Give the batch its place in the log and the epoch it came in; both lie outside the checksum."""
     if cython.compiled:
-        data = cython.declare(cython.uchar[::1], buffer)
-        assert 0 <= position <= data.shape[0] - HEADER_BYTES
-        store_int64(cython.address(data[position]), base_offset)
-        store_int32(cython.address(data[position + 12]), epoch)
+        size = cython.declare(cython.Py_ssize_t, 0)
+        start = cython.declare(cython.p_uchar, writable_bytes_of(buffer, cython.address(size)))
+        assert 0 <= position <= size - HEADER_BYTES
+        store_int64(start + position, base_offset)
+        store_int32(start + position + 12, epoch)
     else:
         _OFFSET.pack_into(buffer, position, base_offset)
         _INT32.pack_into(buffer, position + 12, epoch)

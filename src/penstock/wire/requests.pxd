@@ -59,7 +59,7 @@ cdef class OffsetCommitRequest:
 @cython.final
 cdef class _Reader:
     cdef object buffer
-    cdef const unsigned char[::1] data
+    cdef const unsigned char* data
     cdef Py_ssize_t position
     cdef Py_ssize_t end
     cdef bint flexible

@@ -21,6 +21,7 @@ from penstock.wire.errors import MalformedRequestError
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.penstock.bigendian import load_int16, load_int32, load_int64
+    from cython.cimports.penstock.buffers import bytes_of
 
 PRODUCE_FLEXIBLE_FROM = 9
 PRODUCE_TOPIC_ID_FROM = 13
@@ -150,9 +151,13 @@ class _Reader:
 
     def __init__(self, buffer: memoryview, position: int, flexible: bool) -> None:
         self.buffer = buffer
-        self.data = buffer
         self.position = position
         self.end = len(buffer)
+        if cython.compiled:
+            # An address and no more: every read below checks that what it reads is there.
+            self.data = bytes_of(buffer, cython.address(self.end))
+        else:
+            self.data = buffer
         self.flexible = flexible
 
     def need(self, size: int) -> bool:

@@ -149,5 +149,8 @@ class Writer:
             size += len(part)
         first = self._parts[0]
         assert isinstance(first, bytearray)
-        first[0:4] = _INT32.pack(size)
+        if cython.compiled:
+            store_int32(cython.cast(cython.p_uchar, PyByteArray_AS_STRING(first)), size)
+        else:
+            first[0:4] = _INT32.pack(size)
         return self._parts

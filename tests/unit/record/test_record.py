@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
 
 import pytest
@@ -64,6 +65,38 @@ def test_any_cut_is_noticed() -> None:
     for size in range(len(good)):
         with pytest.raises(batch.InvalidBatchError):
             batch.checked(good[:size])
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_header_is_read_from_any_kind_of_bytes(kind: type) -> None:
+    data = b"before" + encode([NewRecord(b"value", None, 5)] * 3)
+    assert batch.parse(kind(data), 6).record_count == 3
+    assert batch.parse(memoryview(data)[6:]).max_timestamp == 5
+
+
+def test_what_is_not_in_one_piece_or_no_bytes_is_refused() -> None:
+    data = memoryview(bytes(2 * batch.HEADER_BYTES))[::2]
+    with pytest.raises(BufferError):
+        batch.parse(data)
+    with pytest.raises(TypeError):
+        batch.parse("text" * 20)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("position", [-1, batch.HEADER_BYTES, 2**40])
+def test_no_header_is_looked_for_beyond_the_bytes(position: int) -> None:
+    data = encode([NewRecord(b"")])[: batch.HEADER_BYTES]
+    with pytest.raises((AssertionError, struct.error)):
+        batch.parse(data, position)
+    with pytest.raises((AssertionError, struct.error)):
+        batch.patch(data, position, 1, 1)
+
+
+def test_what_may_not_be_written_to_is_not_patched() -> None:
+    data = bytes(encode([NewRecord(b"v")]))
+    for constant in (data, memoryview(data)):
+        with pytest.raises((TypeError, BufferError)):
+            batch.patch(constant, 0, 1234, 5)  # type: ignore[arg-type]
+    assert batch.parse(data).base_offset == 0
 
 
 def test_patching_leaves_the_checksum_alone() -> None:
