@@ -247,10 +247,11 @@ class TopicReader:
                     raise self._shrunk(key, self._consumer.position(key)) from error
             except errors.CorruptRecordError as error:
                 raise self._damaged(str(error)) from error
-            except errors.UnknownTopicOrPartitionError:
-                # Of a topic that is gone it has only the name for us; this says what is the matter.
-                topic_partitions(self._bootstrap, self._topic, self._operation)
-                raise
+            except errors.UnknownTopicOrPartitionError as error:
+                # Its error is only the name. Metadata is not asked: Kafka's may still know the topic.
+                cause = f"there is no topic {self._topic} any more"
+                remedy = "if it was created anew, start again"
+                raise NotFoundError(self._operation, cause, remedy) from error
             if self._follow:
                 self._adopt_new_partitions()
             else:
