@@ -1,6 +1,7 @@
 # Where the bytes of a buffer stand, for the compiled build. A typed memoryview would tell as well, but is an
 # object that has to be made each time, and a request with one record needs four. Whoever asks holds the buffer
-# for as long as the place is used, and checks positions against the size.
+# for as long as the place is used, and checks positions against the size. Nor may anybody change the size of a
+# bytearray meanwhile, which a typed memoryview would have forbidden: it may be moved for that.
 from cpython.buffer cimport Py_buffer, PyBuffer_IsContiguous
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Check, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE

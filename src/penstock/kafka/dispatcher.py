@@ -24,7 +24,7 @@ if cython.compiled:
     from cython.cimports.penstock.buffers import bytes_of
 
 _START = Struct(">hhih")
-_START_BYTES = 10
+_START_BYTES = _START.size
 _PRODUCE = 0
 _API_VERSIONS = 18
 
