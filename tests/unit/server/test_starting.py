@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from penstock.errors import DiskFullError, MemoryFullError, StorageError, UsageE
 from penstock.files import Files
 from penstock.memory_files import failure
 from penstock.record.encode import NewRecord, encode
-from penstock.server.app import Server
+from penstock.server.app import Server, calm_garbage_collector
 from penstock.testing.faulty import FaultyFile, FaultyFiles
 
 
@@ -167,3 +168,16 @@ def test_a_stop_does_not_wait_for_a_request_that_takes_longer(
 
     asyncio.run(body())
     assert (tmp_path / "clean").exists()
+
+
+def test_the_collector_is_off_for_the_imports_only() -> None:
+    thresholds = gc.get_threshold()
+    gc.disable()
+    try:
+        calm_garbage_collector()
+        assert gc.isenabled()
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        gc.enable()
