@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import subprocess
-from ctypes.util import find_library
 from pathlib import Path
 
 import confluent_kafka
-from tools import debian
 
 from benchmarks.compiling import compiled
 from benchmarks.workload import TIME_LIMIT, Numbers, WorkloadError
-
-_JEMALLOC_ADVICE = (
-    "the benchmark's client needs jemalloc. Debian and Ubuntu: apt-get install libjemalloc2; "
-    "elsewhere: the package of your system."
-)
 
 
 def run(
@@ -41,12 +33,7 @@ def run(
     command = [str(build()), name, bootstrap, topic, *map(str, numbers)]
     try:
         done = subprocess.run(
-            command,
-            env=_environment(name),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIME_LIMIT,
+            command, capture_output=True, text=True, check=False, timeout=TIME_LIMIT
         )
     except subprocess.TimeoutExpired:
         raise WorkloadError(f"'{' '.join(command)}' hangs") from None
@@ -62,28 +49,6 @@ def build() -> Path:
     library = _librdkafka()
     # The library's own dependencies are the business of the loader, which finds them.
     return compiled("client", str(library), f"-Wl,-rpath,{library.parent}")
-
-
-@functools.cache
-def _environment(name: str) -> dict[str, str]:
-    """Produce gets jemalloc, which is installed first where it is missing.
-
-    A record is made on one thread and let go on another, for which glibc's allocator has them wait for
-    each other, the more the less the broker keeps them apart: with it even a broker that throws every
-    record away gets hardly more than one that writes them. The other workloads, in which the broker
-    shows, have the allocator that clients have by default.
-    """
-    if name != "produce":
-        return dict(os.environ)
-    if not find_library("jemalloc"):
-        try:
-            debian.install("libjemalloc2", _JEMALLOC_ADVICE)
-        except debian.PackageError as error:
-            raise WorkloadError(str(error)) from error
-    library = find_library("jemalloc")
-    if library is None:
-        raise WorkloadError(_JEMALLOC_ADVICE)
-    return os.environ | {"LD_PRELOAD": library}
 
 
 def _librdkafka() -> Path:

@@ -4,7 +4,7 @@ Penstock runs with its defaults (fsync before every acknowledgement) and, for th
 `os`, with topics of durability `os`, which is what Kafka itself promises. Kafka runs with its
 defaults. Every workload is a librdkafka client in a process of its own (client.c). Each number is
 the median of the rounds; the last lines hold the ratios of Penstock to Kafka against their bars, and
-the exit status is 1 if one is short. On a machine with 2 cores the whole takes about 20 minutes.
+the exit status is 1 if one is short. On a machine with 2 cores the whole takes about half an hour.
 Brokers that are not measured are stopped meanwhile, for as long as Kafka takes that.
 
 Throughput is measured on brokers that are hot from a warm-up and from the rounds before. The bars of
@@ -55,6 +55,9 @@ class Scale:
 
     records: dict[int, int]
     """Record size to number of records."""
+    turns: int
+    """How often records of 100 bytes are produced and consumed in a round: they take a second, and on
+    shared cores one second differs from the next by a fifth."""
     single: int
     seconds: float
     """Of end-to-end on a new broker, after a second and a half that does not count; 0 for none."""
@@ -64,10 +67,12 @@ class Scale:
 
 # No more than 700 MB at a time: a virtual machine whose page cache grows beyond the memory that its
 # host has given it so far measures the host, at a tenth of the speed.
-FULL = Scale({100: 5_000_000, 1000: 700_000}, single=60_000, seconds=20.0, hot_seconds=5.0)
-QUICK = Scale({100: 1_000_000, 1000: 300_000}, single=10_000, seconds=5.0, hot_seconds=2.0)
+FULL = Scale({100: 5_000_000, 1000: 700_000}, turns=5, single=60_000, seconds=20.0, hot_seconds=5.0)
+QUICK = Scale({100: 1_000_000, 1000: 300_000}, turns=1, single=10_000, seconds=5.0, hot_seconds=2.0)
 # Not measured: both brokers get hot, in Kafka's case the JIT compiler.
-WARM_UP = Scale({100: 1_000_000, 1000: 100_000}, single=10_000, seconds=0.0, hot_seconds=1.0)
+WARM_UP = Scale(
+    {100: 1_000_000, 1000: 100_000}, turns=1, single=10_000, seconds=0.0, hot_seconds=1.0
+)
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class Comparison:
         self.cpu.clear()
         self.memory.clear()
         for partitions in PARTITIONS:
-            for size in scale.records:
+            for size in (100,) * scale.turns + (1000,):
                 for side in order:
                     self._produce_and_consume(side, partitions, size, scale.records[size])
             for side in order:
