@@ -299,9 +299,11 @@ def test_a_topic_is_copied_exactly(cli: Commands, topic: str, tmp_path: Path) ->
     ]
     source = tmp_path / "records.jsonl"
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
+    # One of them is so old that retention would remove it.
+    cli.ok("topics", "configure", topic, "--set", "retention.ms=-1")
     cli.ok("produce", topic, "--json", "--file", str(source))
     copy = f"{topic}-copy"
-    cli.ok("topics", "create", copy, "-p", "3")
+    cli.ok("topics", "create", copy, "-p", "3", "-c", "retention.ms=-1")
     exported = cli.ok("consume", topic, "--json")
     cli.ok("produce", copy, "--json", data=exported.encode())
     originals = sorted(cli.consumed(topic), key=lambda one: one["partition"])
