@@ -117,7 +117,7 @@ def serve(
         insecure=insecure,
     )
     settings.validate()
-    # All that an import makes stays: to look for garbage in it took a sixth of the start.
+    # Until calm_garbage_collector: what an import makes stays, and looking at it takes time.
     gc.disable()
     # Last: it takes longer to import than a mistake in the options should take to be reported.
     from penstock.server.app import serve as run_server  # noqa: PLC0415
