@@ -75,7 +75,7 @@ int rd_kafka_commit_queue(rd_kafka_t *, const rd_kafka_topic_partition_list_t *,
                           void (*)(void), void *);
 rd_kafka_queue_t *rd_kafka_queue_get_main(rd_kafka_t *);
 rd_kafka_event_t *rd_kafka_queue_poll(rd_kafka_queue_t *, int);
-const rd_kafka_message_t *rd_kafka_event_message_next(rd_kafka_event_t *);
+size_t rd_kafka_event_message_count(rd_kafka_event_t *);
 int rd_kafka_event_error(rd_kafka_event_t *);
 void rd_kafka_event_destroy(rd_kafka_event_t *);
 
@@ -193,13 +193,12 @@ static int send_some(rd_kafka_topic_t *to, long left) {
     return taken;
 }
 
-/* Wait for the answer to a batch and count its records. */
+/* Wait for the answer to a batch, which is one for all of its records, and count them. */
 static void take_answers(rd_kafka_queue_t *answers) {
-    const rd_kafka_message_t *message;
     rd_kafka_event_t *event = rd_kafka_queue_poll(answers, STALL_MS);
     if (!event) give_up("produce", "no answer for 30 s");
-    for (; (message = rd_kafka_event_message_next(event)); answered++)
-        if (message->err) give_up("deliver", rd_kafka_err2str(message->err));
+    if (rd_kafka_event_error(event)) give_up("deliver", rd_kafka_err2str(rd_kafka_event_error(event)));
+    answered += (long)rd_kafka_event_message_count(event);
     rd_kafka_event_destroy(event);
 }
 
