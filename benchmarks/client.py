@@ -16,10 +16,7 @@ from benchmarks.workload import TIME_LIMIT, Numbers, WorkloadError
 # The client's allocator keeps what it was given. As it comes it returns every batch of a megabyte to the
 # system and takes the next from there, empty, page by page: time of the client that hides the brokers.
 _KEEP_MEMORY = {
-    "GLIBC_TUNABLES": ":".join(
-        f"glibc.malloc.{name}"
-        for name in ("mmap_threshold=33554432", "trim_threshold=4294967296", "tcache_count=65535")
-    )
+    "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=4294967296"
 }
 
 
