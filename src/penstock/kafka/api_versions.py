@@ -21,6 +21,8 @@ _FEATURES: Final = {
     "group.version": (0, 1),
     "share.version": (0, 1),
 }
+# Some Java clients, 3.4 and 3.6 among them, know no level below 1 and can use no broker that has one.
+_LOWEST_MAY_BE_0_FROM: Final = 4
 
 
 def api_versions(call: Call, request: Message) -> None:
@@ -34,6 +36,7 @@ def api_versions(call: Call, request: Message) -> None:
                     name=name, min_version=lowest, max_version=highest
                 )
                 for name, (lowest, highest) in _FEATURES.items()
+                if lowest > 0 or call.version >= _LOWEST_MAY_BE_0_FROM
             ],
             finalized_features_epoch=0,
             finalized_features=[

@@ -39,8 +39,12 @@ def test_no_feature_switches_clients_to_what_is_not_there(exchange: Exchange, ve
     levels = {"metadata.version": 30, "transaction.version": 2} | dict.fromkeys(
         ("group.version", "share.version"), 1
     )
-    assert {f.name: f.max_version for f in response.supported_features} == levels
     assert {f.name: f.max_version_level for f in response.finalized_features} == levels
+    supported = {f.name: (f.min_version, f.max_version) for f in response.supported_features}
+    assert supported.pop("metadata.version") == (7, 30)
+    # Java clients that know version 3 only cannot read a lowest level of 0 (KAFKA-17492).
+    expected = {name: (0, levels[name]) for name in levels if name != "metadata.version"}
+    assert supported == (expected if version >= 4 else {})
 
 
 @pytest.mark.parametrize("version", [3, 4])
