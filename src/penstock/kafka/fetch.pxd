@@ -43,6 +43,9 @@ cdef class Fetch:
     cdef bint _looking
     cdef bint _done
     cdef object _budget
+    cdef long long _room
+    cdef long long _min_bytes
+    cdef bint _is_full
 
     cpdef start(self)
     @cython.locals(size=cython.longlong, item=Found)

@@ -131,6 +131,14 @@ class Fetch:
         self._looking = False
         self._done = False
         self._budget = budget_of(call, CONSUME)
+        room = min(request.max_bytes, FETCH_RESPONSE_BYTES_MAX)
+        if self._budget is not None:
+            # A second's worth at most, or it would have to rest for a long time.
+            room = min(room, int(self._budget.rate))
+        self._room = max(room, 1)  # the first batch is sent whatever the limits are
+        # No wait brings more than an answer has room for.
+        self._min_bytes = min(request.min_bytes, self._room)
+        self._is_full = False
 
     def start(self) -> None:
         """Answer at once if there is enough, or wait."""
@@ -150,7 +158,7 @@ class Fetch:
             if item.code != _NONE:
                 return True
         self._arrived = size
-        return size >= self._request.min_bytes
+        return self._is_full or size >= self._min_bytes
 
     def _watch(self, partitions: list[Partition]) -> None:
         self._watched = partitions
@@ -164,7 +172,7 @@ class Fetch:
     def advanced(self, partition: Partition, added_bytes: int) -> None:
         """More of a partition has become readable."""
         self._arrived += added_bytes
-        if self._arrived < self._request.min_bytes or self._looking:
+        if self._arrived < self._min_bytes or self._looking:
             return
         # At the end of the loop's turn: the same commit round may have more for other partitions.
         if self._request.committed_only:
@@ -221,14 +229,9 @@ class Fetch:
             return None
 
     def _read(self) -> list[Found]:
-        room = min(self._request.max_bytes, FETCH_RESPONSE_BYTES_MAX)
-        if self._budget is not None:
-            # A second's worth at most, or it would have to rest for a long time.
-            room = min(room, int(self._budget.rate))
-        room = max(room, 1)  # the first batch is sent whatever the limits are
-        enough = room
+        enough = room = self._room
         if self._call.peer.is_here:
-            enough = min(room, max(FETCH_BYTES_ENOUGH_HERE, self._request.min_bytes))
+            enough = min(room, max(FETCH_BYTES_ENOUGH_HERE, self._min_bytes))
         found: list[Found] = []
         taken = 0
         left_out = False
@@ -250,9 +253,9 @@ class Fetch:
                         item.data = data
                         taken += len(data)
                     else:
-                        left_out = True
+                        self._is_full = left_out = True
                 else:
-                    left_out = True
+                    self._is_full = left_out = True
             except NotCachedError:
                 if taken == 0 and self._cold_tries < _COLD_TRIES_MAX:
                     raise

@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.consumer import FetchRequest
 from tests.unit.kafka.exchange import NOW, PEER_ELSEWHERE, Exchange, Slot, answer
 
+from penstock.broker.quotas import CONSUME
 from penstock.kafka.errors import Code
 from penstock.limits import FETCH_BYTES_ENOUGH_HERE, TOPIC_NAME_CHARS_MAX
 from penstock.record.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader, parse
@@ -257,6 +258,36 @@ def test_a_client_on_this_machine_gets_as_much_as_it_waits_for(topic: Exchange) 
     sizes: dict[str, Any] = {"max_bytes": 2 * enough, "min_bytes": enough}
     slot = topic.begin(fetch_request(0, 0, 0, **sizes), VERSION)
     assert records_of(answered(slot, topic)) == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("max_bytes", [10, 2000, 100_000])
+def test_no_more_is_waited_for_than_an_answer_has_room_for(topic: Exchange, max_bytes: int) -> None:
+    for partition in range(3):
+        append(topic, partition, b"x" * 1000)
+        append(topic, partition, b"x" * 1000)
+    topic.drain()
+    sizes: dict[str, Any] = {"max_bytes": max_bytes, "min_bytes": 100_000}
+    slot = topic.begin(fetch_request(0, 0, 0, **sizes), VERSION)
+    if max_bytes == 100_000:
+        assert slot.data is None, "all that there is would have room"
+    else:
+        assert 0 in records_of(answered(slot, topic))
+
+
+def test_a_fetch_that_waits_goes_on_when_there_is_as_much_as_has_room(topic: Exchange) -> None:
+    slot = topic.begin(fetch_request(0, max_bytes=500, min_bytes=1000), VERSION)
+    append(topic, 0, b"x" * 500)
+    topic.drain()
+    assert records_of(answered(slot, topic)) == {0: 0}
+
+
+def test_a_quota_leaves_no_more_to_wait_for(topic: Exchange) -> None:
+    topic.broker.quotas.change(None, {CONSUME: 1000.0})
+    append(topic, 0, b"x" * 900)
+    append(topic, 0, b"x" * 900)
+    topic.drain()
+    slot = topic.begin(fetch_request(0, min_bytes=5000), VERSION)
+    assert records_of(answered(slot, topic)) == {0: 0}
 
 
 def test_a_session_mentions_only_what_changed(topic: Exchange) -> None:
