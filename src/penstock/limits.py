@@ -72,6 +72,8 @@ FETCH_RESPONSE_BYTES_MAX = 16 * MIB
 FETCH_BYTES_ENOUGH_HERE = 512 * KIB
 # Kafka's max.incremental.fetch.session.cache.slots.
 FETCH_SESSIONS_MAX = 1_000
+# Kafka's min.incremental.fetch.session.eviction.ms: one that was used since gives way to no other.
+FETCH_SESSION_KEPT_SECONDS = 120.0
 # A fetch of 60 bytes looks at every partition of its session: 25 ms for so many, in which the loop does
 # nothing else. They are a whole topic of the largest kind; a client that wants more has no session and
 # names them all in each of its fetches, which its request must then have room for.

@@ -138,7 +138,7 @@ class Stage:
             run_cold=_at_once,
             pace=Pace(clock, self._turns.append, _at_once),
             advertised=None,
-            fetch_sessions=FetchSessions(Random(0)),
+            fetch_sessions=FetchSessions(Random(0), clock),
             share_sessions=ShareSessions(),
         )
         self._dispatcher = Dispatcher(self._context)

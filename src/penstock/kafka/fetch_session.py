@@ -7,8 +7,10 @@ request (session id, epoch)     meaning
 (id, -1)                        full fetch, and close that session
 (id, n)                         the n-th incremental fetch of that session
 
-A session that would become too large is not there: a full fetch that asks for it is answered without
-one, and an incremental fetch is told that there is none, whereupon its client makes a full fetch.
+A session that would become too large, or for which there is no room beside the others, is not there: a
+full fetch that asks for it is answered without one, and an incremental fetch is told that there is none,
+whereupon its client makes a full fetch. Only a session that has not been used for a while gives way to
+another: if any did, one client too many would take from each of them the session it comes back to.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from random import Random
 
+from penstock.clock import Clock
 from penstock.limits import (
+    FETCH_SESSION_KEPT_SECONDS,
     FETCH_SESSION_PARTITIONS_MAX,
     FETCH_SESSIONS_MAX,
     FETCH_SESSIONS_PARTITIONS_TOTAL,
@@ -32,12 +36,15 @@ _EPOCH_MAX = 2**31 - 1
 class FetchSession:
     """A client's partitions, in the order in which they are served."""
 
-    __slots__ = ("epoch", "id", "partitions")
+    __slots__ = ("epoch", "id", "partitions", "used_at")
 
-    def __init__(self, session_id: int, partitions: dict[PartitionKey, FetchPartition]) -> None:
+    def __init__(
+        self, session_id: int, partitions: dict[PartitionKey, FetchPartition], used_at: float
+    ) -> None:
         self.id = session_id
         self.epoch = 1
         self.partitions = partitions
+        self.used_at = used_at
 
     def has_room_for(
         self, changed: dict[PartitionKey, FetchPartition], forgotten: list[PartitionKey]
@@ -69,15 +76,17 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All open sessions; the least recently used gives way when there are too many."""
+    """All open sessions, the least recently used first."""
 
     def __init__(
         self,
         random: Random,
+        clock: Clock,
         limit: int = FETCH_SESSIONS_MAX,
         partitions_limit: int = FETCH_SESSIONS_PARTITIONS_TOTAL,
     ) -> None:
         self._random = random
+        self._clock = clock
         self._limit = limit
         self._partitions_limit = partitions_limit
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
@@ -88,22 +97,24 @@ class FetchSessions:
         return len(self._sessions)
 
     def open(self, partitions: dict[PartitionKey, FetchPartition]) -> FetchSession | None:
-        """A new session with an id that is hard to guess; None if it would be too large."""
+        """A new session with an id that is hard to guess; None if it is too large, or one too many."""
         if len(partitions) > FETCH_SESSION_PARTITIONS_MAX or not _can_be_topics(partitions):
+            return None
+        if not self._make_room(1, len(partitions)):
             return None
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._random.randrange(1, 2**31)
-        session = FetchSession(session_id, partitions)
+        session = FetchSession(session_id, partitions, self._clock.monotonic())
         self._sessions[session_id] = session
         self.partitions += len(partitions)
-        self._make_room()
         return session
 
     def get(self, session_id: int) -> FetchSession | None:
         """An open session, now the most recently used."""
         session = self._sessions.get(session_id)
         if session is not None:
+            session.used_at = self._clock.monotonic()
             self._sessions.move_to_end(session_id)
         return session
 
@@ -113,20 +124,29 @@ class FetchSessions:
         changed: dict[PartitionKey, FetchPartition],
         forgotten: list[PartitionKey],
     ) -> bool:
-        """Apply an incremental fetch; or end the session, which would become too large."""
+        """Apply an incremental fetch; or end the session, for which there is no room any more."""
         if not session.has_room_for(changed, forgotten):
             self.close(session.id)
             return False
         before = len(session.partitions)
         session.update(changed, forgotten)
         self.partitions += len(session.partitions) - before
-        self._make_room()
+        if not self._make_room(0, 0):
+            self.close(session.id)
+            return False
         return True
 
-    def _make_room(self) -> None:
-        """The one used last stays: by itself it is within every limit."""
-        while len(self._sessions) > self._limit or self.partitions > self._partitions_limit:
-            self.close(next(iter(self._sessions)))
+    def _make_room(self, sessions: int, partitions: int) -> bool:
+        """End what is no longer used until so many more fit; whether they do."""
+        while (
+            len(self._sessions) + sessions > self._limit
+            or self.partitions + partitions > self._partitions_limit
+        ):
+            oldest = next(iter(self._sessions.values()))
+            if self._clock.monotonic() - oldest.used_at < FETCH_SESSION_KEPT_SECONDS:
+                return False
+            self.close(oldest.id)
+        return True
 
     def close(self, session_id: int) -> None:
         """End a session, if it is open."""

@@ -142,7 +142,7 @@ class Server:
             run_cold=self._cold_threads.run,
             pace=Pace(self._clock, loop.call_soon, self._codec_thread.run),
             advertised=(advertise.host, advertise.port) if advertise else None,
-            fetch_sessions=FetchSessions(SystemRandom()),
+            fetch_sessions=FetchSessions(SystemRandom(), self._clock),
             share_sessions=ShareSessions(),
         )
         self._connections = Connections(

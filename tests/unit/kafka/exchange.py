@@ -115,7 +115,7 @@ class Exchange:
             run_cold=self._run_cold,
             pace=Pace(self.clock, self._turns.append, self._run_cold),
             advertised=self.advertised,
-            fetch_sessions=FetchSessions(Random(0)),
+            fetch_sessions=FetchSessions(Random(0), self.clock),
             share_sessions=ShareSessions(),
         )
         self.dispatcher = Dispatcher(self.context)

@@ -1,4 +1,4 @@
-"""Fetch sessions stay within their limits; the least recently used gives way."""
+"""Fetch sessions stay within their limits; one that is no longer used gives way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from random import Random
 import pytest
 
 from penstock.kafka.fetch_session import FetchSession, FetchSessions
-from penstock.limits import FETCH_SESSION_PARTITIONS_MAX, TOPIC_NAME_CHARS_MAX
+from penstock.limits import (
+    FETCH_SESSION_KEPT_SECONDS,
+    FETCH_SESSION_PARTITIONS_MAX,
+    TOPIC_NAME_CHARS_MAX,
+)
+from penstock.testing.clock import ManualClock
 from penstock.wire.requests import FetchPartition, PartitionKey, TopicKey
 
 MOST = FETCH_SESSION_PARTITIONS_MAX
@@ -28,17 +33,35 @@ def opened(sessions: FetchSessions, *numbers: int) -> FetchSession:
 
 
 @pytest.fixture
-def sessions() -> FetchSessions:
-    return FetchSessions(Random(0), limit=3, partitions_limit=MOST + 10)
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def test_one_too_many_gives_way(sessions: FetchSessions) -> None:
+@pytest.fixture
+def sessions(clock: ManualClock) -> FetchSessions:
+    return FetchSessions(Random(0), clock, limit=3, partitions_limit=MOST + 10)
+
+
+def test_one_that_is_no_longer_used_gives_way(sessions: FetchSessions, clock: ManualClock) -> None:
     first, second, third = (opened(sessions, 0, 1) for _ in range(3))
+    clock.advance(FETCH_SESSION_KEPT_SECONDS)
     assert sessions.get(first.id) is first
     fourth = opened(sessions, 0)
     assert sessions.get(second.id) is None
     assert [sessions.get(one.id) for one in (first, third, fourth)] == [first, third, fourth]
     assert (len(sessions), sessions.partitions) == (3, 5)
+
+
+def test_one_too_many_takes_none_from_those_who_use_theirs(
+    sessions: FetchSessions, clock: ManualClock
+) -> None:
+    used = [opened(sessions, 0, 1) for _ in range(3)]
+    for _ in range(5):
+        clock.advance(FETCH_SESSION_KEPT_SECONDS / 2)
+        assert sessions.open(wanted(0)) is None
+        assert [sessions.get(one.id) for one in used] == used
+    sessions.close(used[0].id)
+    assert sessions.open(wanted(0)) is not None
 
 
 def test_a_topic_of_the_largest_kind_has_a_session(sessions: FetchSessions) -> None:
@@ -64,18 +87,23 @@ def test_a_full_one_may_exchange_its_partitions(sessions: FetchSessions) -> None
     assert not sessions.update(session, wanted(0, 1), keys(2)), "one goes, and two come"
 
 
-def test_many_partitions_push_out_the_sessions_used_longest_ago(sessions: FetchSessions) -> None:
+def test_many_partitions_push_out_what_is_no_longer_used(
+    sessions: FetchSessions, clock: ManualClock
+) -> None:
     first, second = opened(sessions, *range(8)), opened(sessions, *range(8))
+    assert sessions.open(wanted(*range(MOST - 5))) is None
+    clock.advance(FETCH_SESSION_KEPT_SECONDS)
+    assert sessions.get(second.id) is second
     third = opened(sessions, *range(MOST - 5))
     assert sessions.get(first.id) is None
     assert sessions.partitions == MOST + 3
     assert sessions.update(third, wanted(0, 1, 2, *range(MOST - 5, MOST)), [])
     assert sessions.get(second.id) is second, "three of them it had already"
     assert sessions.partitions == MOST + 8
-    assert sessions.update(second, wanted(8, 9, 10), [])
-    assert sessions.get(third.id) is None
-    assert sessions.get(second.id) is second, "the one in use stays"
-    assert sessions.partitions == 11
+    assert not sessions.update(second, wanted(8, 9, 10), [])
+    assert sessions.get(second.id) is None, "the one that grows ends, not one in use"
+    assert sessions.get(third.id) is third
+    assert sessions.partitions == MOST
 
 
 def test_what_is_closed_or_forgotten_is_not_counted(sessions: FetchSessions) -> None:
