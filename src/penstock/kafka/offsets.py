@@ -112,8 +112,7 @@ def _partition(call: Call, name: str, number: int, leader_epoch: int) -> Partiti
 
 async def _find(partition: Partition, timestamp: int, version: int, end: int) -> TimedOffset | None:
     if timestamp >= 0:
-        found = await _from_disk(partial(offset_for_time, partition, timestamp))
-        return found if found is not None and found.offset < end else None
+        return await _searched(partial(offset_for_time, partition, timestamp), end)
     if version < _SINCE.get(timestamp, version + 1):
         raise RefusedError(
             Code.UNSUPPORTED_VERSION, f"list offsets of {partition}", f"timestamp {timestamp}"
@@ -123,8 +122,14 @@ async def _find(partition: Partition, timestamp: int, version: int, end: int) ->
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return TimedOffset(partition.start_offset, _NO_TIMESTAMP)
     if timestamp == _MAX_TIMESTAMP:
-        return await _from_disk(partial(newest_by_time, partition))
+        return await _searched(partial(newest_by_time, partition), end)
     return None  # the rest ask for tiered storage, where nothing is
+
+
+async def _searched(search: Callable[..., TimedOffset | None], end: int) -> TimedOffset | None:
+    """What is found below the end of what the client may know of."""
+    found = await _from_disk(search)
+    return found if found is not None and found.offset < end else None
 
 
 async def _from_disk(search: Callable[..., TimedOffset | None]) -> TimedOffset | None:

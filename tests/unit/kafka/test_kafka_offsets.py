@@ -12,18 +12,23 @@ from tests.unit.kafka.exchange import NOW, Exchange, answer, versions
 
 from penstock.errors import DamagedLogError
 from penstock.kafka.errors import Code
+from penstock.record.batch import TRANSACTIONAL_FLAG, parse
 from penstock.record.encode import NewRecord, encode
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING = range(-1, -7, -1)
 
 
-def request(timestamp: int, *, name: str = "a", partition: int = 0, epoch: int = -1) -> Any:
+def request(
+    timestamp: int, *, name: str = "a", partition: int = 0, epoch: int = -1, committed: bool = False
+) -> Any:
     topic = ListOffsetsRequest.ListOffsetsTopic
     wanted = topic.ListOffsetsPartition(
         partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp
     )
     return ListOffsetsRequest(
-        replica_id=-1, isolation_level=0, topics=[topic(name=name, partitions=[wanted])]
+        replica_id=-1,
+        isolation_level=int(committed),
+        topics=[topic(name=name, partitions=[wanted])],
     )
 
 
@@ -116,6 +121,19 @@ class TestListOffsets:
                 slot.data, header=True, framed=True
             )
             assert found(response).offset == offset
+
+    def test_only_what_is_decided(self, filled: Exchange) -> None:
+        times = {LATEST: 10, MAX_TIMESTAMP: -1, NOW + 2000: -1, NOW + 30: 3}
+        partition = filled.broker.topic("a").partition(0)
+        fields = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+        batch = encode([NewRecord(b"", None, NOW + 2000)], attributes=TRANSACTIONAL_FLAG, **fields)
+        partition.append(parse(batch), batch)
+        filled.broker.commit.appended(partition)
+        filled.drain()
+        for timestamp, offset in times.items():
+            result = found(filled.send(request(timestamp, committed=True), 11))
+            assert (result.error_code, result.offset) == (Code.NONE, offset)
+        assert found(filled.send(request(MAX_TIMESTAMP), 11)).offset == 10
 
     @pytest.mark.parametrize("version", range(4, 12))
     @pytest.mark.parametrize(
