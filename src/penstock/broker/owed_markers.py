@@ -9,9 +9,10 @@ committed after the repair, too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
+from penstock.log import transactions as journal_of
 from penstock.log.positions import PartitionId
 from penstock.log.transactions import Decision, TransactionRecord
 
@@ -31,6 +32,28 @@ def owed_to(
         for identity in damaged & record.decision.ends.keys() - found.keys():
             found[identity] = record.decision
     return found
+
+
+def cuts(
+    transactions: Mapping[str, TransactionRecord], ends: Mapping[PartitionId, int]
+) -> Iterator[dict[str, object]]:
+    """Lines that keep decisions to what is there: what comes after it is none of theirs."""
+    for name, record in transactions.items():
+        if above := _reached_above(record, ends):
+            yield journal_of.cut(name, above)
+
+
+def _reached_above(
+    record: TransactionRecord, ends: Mapping[PartitionId, int]
+) -> dict[PartitionId, int]:
+    """The ends of those partitions of which a decision says that they ended later."""
+    decisions = [*record.owed.values(), *filter(None, [record.decision])]
+    return {
+        identity: ends[identity]
+        for decision in decisions
+        for identity, end in decision.ends.items()
+        if end > ends.get(identity, end)
+    }
 
 
 def ids_by_producer(transactions: Mapping[str, TransactionRecord]) -> Mapping[int, list[str]]:

@@ -21,7 +21,7 @@ from functools import partial
 from penstock.broker.appending import Appender
 from penstock.broker.groups import Groups
 from penstock.broker.journaling import Done, write
-from penstock.broker.owed_markers import END_UNKNOWN, decision_on, ids_by_producer, owed_to
+from penstock.broker.owed_markers import END_UNKNOWN, cuts, decision_on, ids_by_producer, owed_to
 from penstock.broker.timers import CallLater
 from penstock.broker.transaction import (
     NO_PRODUCER,
@@ -92,11 +92,16 @@ class Transactions:
         for name, record in self._journal.transactions.items():
             self._take_over(name, record)
         ids = ids_by_producer(self._journal.transactions)
+        ends: dict[PartitionId, int] = {}
         for partition in partitions:
             producers = self._appender.producers(partition)
             for producer_id, start in list(producers.open_transactions.items()):
                 producer = Producer(producer_id, producers.epoch_of(producer_id))
                 self._settle(partition, producer, start, ids[producer_id])
+            ends[partition.identity] = partition.end_offset
+        # Queued before any request is answered: durable before anything that comes there is.
+        for line in cuts(self._journal.transactions, ends):
+            self._write(line, lambda _: None)
         for transaction in self._by_name.values():
             if transaction.state is State.OPEN:
                 self._set_alarm(transaction)

@@ -10,13 +10,15 @@ Lines, each of which changes what those before it said of the transactional id:
     {"transaction": T, "commit": BOOL, "marker": [P, E], "ended": E, "producer": P, "epoch": E,
      "ends": [[TOPIC_ID, PARTITION, END]...], "time": MS}                       it ended; P, E are next
     {..., "owed": [[TOPIC_ID, PARTITION, END, COMMIT, P, E]...]}                and earlier ones did
+    {"transaction": T, "cut": [[TOPIC_ID, PARTITION, END]...]}                  it is about nothing above
     {"transaction": T, "expired": true}                                         nothing is kept of it
 
-A decision names the end that each partition had then: a transaction of that producer that is open in the
-log below it is the one that was decided, and lacks its marker; one above it came later. A partition that
-is damaged then has the end 2^63-1, and "owed" are earlier decisions on such partitions, which may lack
-their markers, too. "kept" is who wrote the records of a transaction that was taken over to be ended. A
-timeout of 2^31-1 stands for none.
+A decision names the end that each partition had then: a transaction of that producer that is open in
+the log below it is the one that was decided, and lacks its marker; one above it came later. Where a log
+comes back shorter than that, "cut" says so, or what is written there from then on would be decided,
+too. A partition that is damaged then has the end 2^63-1, and "owed" are earlier decisions on such
+partitions, which may lack their markers as well. "kept" is who wrote the records of a transaction that
+was taken over to be ended. A timeout of 2^31-1 stands for none.
 
 Offsets that a transaction holds give way to those that are committed or removed after them, although it
 ends later still: the lines stand in the order in which clients asked.
@@ -45,6 +47,10 @@ class Decision(NamedTuple):
     """Of the markers, which may be one above the transaction's own."""
     ended_epoch: int
     ends: Mapping[PartitionId, int]
+
+    def cut(self, ends: Mapping[PartitionId, int]) -> Decision:
+        """The same about nothing above these ends."""
+        return self._replace(ends={p: min(end, ends.get(p, end)) for p, end in self.ends.items()})
 
 
 @dataclass(slots=True)
@@ -132,6 +138,12 @@ def decided(
     return line | {"owed": earlier} if earlier else line
 
 
+def cut(name: str, ends: Mapping[PartitionId, int]) -> dict[str, Any]:
+    """Logs end here, below the ends that they had when transactions were decided."""
+    places = [[str(p.topic_id), p.partition, end] for p, end in ends.items()]
+    return {"transaction": name, "cut": places}
+
+
 def expired(name: str) -> dict[str, Any]:
     """The id has not been used for so long that nothing is kept of it."""
     return {"transaction": name, "expired": True}
@@ -150,6 +162,11 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> None:
         _, offsets = record.held.setdefault(str(fields["group"]), (str(fields["type"]), {}))
         offsets.update(offsets_of(fields))
         return
+    if "cut" in fields:
+        ends = _ends(fields["cut"])
+        record.decision = record.decision and record.decision.cut(ends)
+        record.owed = {p: decision.cut(ends) for p, decision in record.owed.items()}
+        return
     record.producer_id, record.epoch = int(fields["producer"]), int(fields["epoch"])
     record.used_ms = int(fields["time"])
     if "timeout" in fields:
@@ -160,7 +177,7 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> None:
             record.kept = (int(producer_id), int(epoch))
         return
     producer_id, epoch = fields["marker"]
-    ends = {PartitionId(UUID(t), int(n)): int(end) for t, n, end in fields["ends"]}
+    ends = _ends(fields["ends"])
     record.decision = Decision(
         bool(fields["commit"]), int(producer_id), int(epoch), int(fields["ended"]), ends
     )
@@ -169,6 +186,10 @@ def apply(record: TransactionRecord, fields: Mapping[str, Any]) -> None:
     record.committed = record.held if record.decision.commit else {}
     record.open, record.enlisted, record.held = False, set(), {}
     record.begun_ms = record.kept = None
+
+
+def _ends(places: Iterable[Any]) -> dict[PartitionId, int]:
+    return {PartitionId(UUID(topic_id), int(n)): int(end) for topic_id, n, end in places}
 
 
 def _owed(lines: Iterable[Any]) -> dict[PartitionId, Decision]:
