@@ -265,6 +265,7 @@ class GroupCommit:
         size = sum([round_.point.position - round_.kept_to for round_ in plain])
         if (
             journal is None
+            or self._round_journal.is_full  # of what was deleted: it begins anew after this round
             or (few and len(few) >= SYNC_ONE_BY_ONE_MAX)
             or len(plain) > ROUND_JOURNALED_PARTITIONS_MAX
             or size > ROUND_JOURNALED_BYTES_MAX

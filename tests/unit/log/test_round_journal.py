@@ -193,6 +193,22 @@ def test_it_begins_anew_when_all_have_been_synced_for_another_reason(files: Faul
     assert f" pwrite {JOURNAL} {BLOCK}+{BLOCK}" in " ".join(files.trace[since:])
 
 
+def test_one_that_is_full_of_what_was_deleted_begins_anew(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    others = [log.topic(name) for name in "def"]
+    largest = bytes(ROUND_JOURNALED_BYTES_MAX // 3 - 200)
+    for _ in range(ROUND_JOURNAL_BYTES // ROUND_JOURNALED_BYTES_MAX - 1):  # a next one has no room
+        append_to(log, topics, largest)
+    for topic in topics:
+        log.store.delete_topic(topic.entry, topic.whole_partitions(), lambda: None)
+    for _ in range(2):
+        since = len(files.trace)
+        append_to(log, others, largest)
+    assert synced(files, since) == ["rounds-1.journal"]
+    again, _ = after_power_failure(files)
+    assert [values(again.broker.topic(name).partition(0)) for name in "def"] == [[largest] * 2] * 3
+
+
 # -- failures
 
 
