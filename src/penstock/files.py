@@ -333,7 +333,15 @@ class OsFiles:
             self._close_folder(fd)
 
     def sync_all(self, path: Path) -> None:
-        """Syncfs: one call however many files are dirty."""
+        """Syncfs: one call however many files are dirty.
+
+        By the descriptor that stays open, where there is one: each that was open when a write failed is
+        told of it, and one that was opened later only if nobody else was.
+        """
+        device = os.stat(f"{path}/.").st_dev  # noqa: PTH116 -- a Path would drop the dot, which files have not
+        if self._kept >= 0 and device == os.fstat(self._kept).st_dev:
+            self._syncfs(self._kept, path)
+            return
         fd = self._open_folder(path)
         try:
             self._syncfs(fd, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
 import resource
 import socket
@@ -270,6 +271,16 @@ class TestFolders:
         files.sync_folder(folder)
         files.sync_all(folder)
         assert read_whole(files, folder / "a") == b"abc"
+
+
+def test_a_sync_of_everything_opens_nothing_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is opened after a write has failed may never hear of it."""
+    files = OsFiles()
+    files.sync_folder(tmp_path)
+    monkeypatch.setattr(os, "open", None)
+    files.sync_all(tmp_path)
 
 
 class TestRename:
