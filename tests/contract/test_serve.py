@@ -308,6 +308,32 @@ def test_a_fetch_that_waits_is_answered_when_it_stops(tmp_path: Path) -> None:
         assert time.monotonic() - began < 5
 
 
+def test_it_stops_in_order_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    with serving(tmp_path) as server, Wire(server.bootstrap) as wire:
+        wire.create_topic("t")
+        assert server.process.stdout is not None
+        server.process.stdout.close()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert (tmp_path / "data" / "clean").exists()
+        assert server.stderr == ""
+
+
+def test_standard_streams_may_be_closed(tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m penstock serve --data {tmp_path / 'data'} --http off"
+    port = steady_port()
+    closed = f"{command} --kafka 127.0.0.1:{port} <&- >&- 2>&-"
+    with subprocess.Popen(["/bin/sh", "-c", closed]) as process:
+        try:
+            client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+            assert len(client.list_topics(timeout=30).brokers) == 1
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert (tmp_path / "data" / "clean").exists()
+
+
 def test_readers_that_ask_again_do_not_keep_it(tmp_path: Path) -> None:
     """Consumers send the next fetch as soon as the last is answered; so many that some always win."""
     with serving(tmp_path) as server, ExitStack() as stack:

@@ -148,6 +148,7 @@ def run(args: Sequence[str]) -> int:
 
 def main() -> None:
     """Run the command line of this process."""
+    output.open_closed_streams()
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()

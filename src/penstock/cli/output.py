@@ -51,6 +51,14 @@ def emit_bytes(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
+def tell(line: str) -> None:
+    """Print a line now, for whoever reads it: it goes on without them, and on a full disk."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        abandon()
+
+
 def flush() -> None:
     """Write what is still buffered.
 
@@ -65,6 +73,20 @@ def flush() -> None:
 def abandon() -> None:
     """Give up standard output: Python would flush it again at exit, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_closed_streams() -> None:
+    """Put nothing in the place of what was closed before the start (`>&-`).
+
+    Or the next file or connection that is opened would get its number, and be written to as if it were
+    the terminal.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The system gives the lowest number that is free, which is this one's.
+            stream = open(os.devnull, mode)  # noqa: SIM115, PTH123 -- stays open
+            os.set_inheritable(stream.fileno(), True)  # as those of a shell are
+            setattr(sys, name, stream)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,14 @@ EXAMPLES: Final = (
     "  penstock consume orders --json | penstock produce orders-copy --json"
 )
 _PROGRESS_SECONDS: Final = 0.1
+_TIMEOUT_SECONDS_MAX: Final = 86_400.0
 _CLEAR_LINE: Final = "\r\x1b[K"
+
+
+def _as_seconds(value: float) -> float:
+    if math.isnan(value):  # which is neither below the least nor above the most
+        raise typer.BadParameter("nan is not a number of seconds")
+    return value
 
 
 class Compression(StrEnum):
@@ -98,7 +106,13 @@ def produce(
     ] = False,
     timeout: Annotated[
         float,
-        typer.Option(min=1.0, metavar="SECONDS", help="How long to wait for an acknowledgement."),
+        typer.Option(
+            min=1.0,
+            max=_TIMEOUT_SECONDS_MAX,
+            metavar="SECONDS",
+            callback=_as_seconds,
+            help="How long to wait for an acknowledgement.",
+        ),
     ] = 30.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

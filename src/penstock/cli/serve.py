@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.cli import output
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def serve(
     # Last: it takes longer to import than a mistake in the options should take to be reported.
     from penstock.server.app import serve as run_server  # noqa: PLC0415
 
-    run_server(settings)
+    run_server(settings, output.tell)
 
 
 def _address_or_off(text: str) -> Address | None:

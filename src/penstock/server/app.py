@@ -233,18 +233,18 @@ class Server:
         await done
 
 
-def serve(settings: ServeSettings) -> None:
-    """Run a server until SIGTERM or SIGINT. Prints a line per listener and then `ready`."""
+def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
+    """Run a server until SIGTERM or SIGINT. Says a line per listener and then `ready`."""
     raise_descriptor_limit()
     calm_garbage_collector()
     # The commit thread needs the interpreter for rounds that write something, and uncompiled for every
     # round. With Python's default of 5 ms a busy loop keeps it waiting for up to a millisecond.
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, say))
 
 
-async def _serve(settings: ServeSettings) -> None:
+async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
     server = Server(settings)
     await server.start()
     loop = asyncio.get_running_loop()
@@ -252,12 +252,12 @@ async def _serve(settings: ServeSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     for address in server.listening:
-        _say(f"kafka listening on {address}")
+        say(f"kafka listening on {address}")
     for line in server.http.report():
-        _say(line)
-    _say("ready")
+        say(line)
+    say("ready")
     await stop.wait()
-    _say("stopping")
+    say("stopping")
     await server.stop()
 
 
@@ -335,8 +335,3 @@ def _not_in_order(error: OSError) -> StorageError:
         cause = f"the folder {folder} cannot be written to: {error.strerror}"
         remedy = f"let the server's user write there; {remedy}"
     return StorageError("stop in order", cause, remedy)
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()

@@ -157,9 +157,23 @@ def test_closed_output_is_141_and_silent(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(closed: str) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m penstock version {closed}"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("penstock") is (">&-" not in closed.replace("2>&-", ""))
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
+        (["produce", "t", "--timeout", "nan"], 2, "nan is not a number of seconds"),
+        (["produce", "t", "--timeout", "inf"], 2, "not in the range 1.0<=x<=86400.0"),
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["topics", "lst"], 2, "Did you mean 'list'?"),
         (["serve"], 2, "--data"),
@@ -222,7 +236,7 @@ def test_nobody_on_the_default_address_says_how_to_start_one(
 def test_serve_passes_its_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: list[ServeSettings] = []
     server = ModuleType("penstock.server.app")
-    monkeypatch.setattr(server, "serve", seen.append, raising=False)
+    monkeypatch.setattr(server, "serve", lambda given, _say: seen.append(given), raising=False)
     monkeypatch.setitem(sys.modules, server.__name__, server)
     monkeypatch.setenv("PENSTOCK_ADVERTISE", "logs.example.org:9092")
     monkeypatch.setenv("PENSTOCK_MEMORY_TOPICS", "3MiB")
