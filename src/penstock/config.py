@@ -17,7 +17,10 @@ from penstock.errors import UsageError
 KAFKA_PORT: Final = 9092
 HTTP_PORT: Final = 8080
 _PORT_MAX: Final = 65_535
-_HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
+_LABEL: Final = r"[A-Za-z0-9_-]{1,63}"
+_HOST_NAME: Final = re.compile(
+    rf"(?=[A-Za-z0-9]){_LABEL}(\.{_LABEL})*(?<=[A-Za-z0-9])\.?", re.ASCII
+)
 # What a listener is bound to in order to be reached on every interface; nobody can connect to it.
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- recognised here, not bound
 

@@ -31,6 +31,7 @@ _READ_FIELDS: Final = frozenset(
     {"key", "key_encoding", "value", "value_encoding", "headers", "partition", "timestamp"}
 )
 _IGNORED_FIELDS: Final = frozenset({"topic", "offset"})
+_TIMESTAMP_MAX: Final = 2**63 - 1
 # What a terminal might obey: everything below space except the tab, delete, and the C1 codes.
 _CONTROL: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
@@ -145,6 +146,8 @@ def _parse_json(
         fields = json.loads(line)
     except ValueError as error:
         raise UsageError(operation, f"it is not JSON: {error}") from error
+    except RecursionError as error:
+        raise UsageError(operation, "its lists and objects are nested too deeply") from error
     remedy = 'write {"value": ...}, null for a record without one'
     if not isinstance(fields, dict):
         raise UsageError(operation, "it is not an object", remedy)
@@ -223,9 +226,18 @@ def _partition(value: Any, default: int | None, operation: str) -> int | None:
 
 
 def _timestamp(value: Any, operation: str) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
+    if value is None:
+        return None
     remedy = "write milliseconds since 1970 or a time such as 2026-03-01T12:00:00Z"
+    milliseconds = _milliseconds(value, operation, remedy)
+    if not 0 <= milliseconds <= _TIMESTAMP_MAX:
+        raise UsageError(operation, "no record can have its timestamp", remedy)
+    return milliseconds
+
+
+def _milliseconds(value: Any, operation: str, remedy: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError) as error:
