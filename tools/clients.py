@@ -1,8 +1,8 @@
 """Make sure that the clients which are no Python packages are there, for `make test` and `compat`.
 
-`python -m tools.clients` looks for kcat, for Kafka's Java client with its tools, for Kafka Connect
-and for Spark with its Kafka connector. Debian's package of kcat is installed where we may do that;
-elsewhere the message says how to get it.
+`python -m tools.clients` looks for kcat, for Kafka's Java client with its tools, of today and of
+some years ago, for Kafka Connect and for Spark with its Kafka connector. Debian's package of kcat
+is installed where we may do that; elsewhere the message says how to get it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main() -> int:
     try:
         ensure_kcat()
         kafka.install()
+        kafka.OLDER.install()
         connect.JARS.install()
         spark.install()
     except (PackageError, PeerError) as error:

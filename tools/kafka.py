@@ -34,6 +34,7 @@ STOP_TIMEOUT = 20.0
 # The binding must be of the slf4j line that Kafka is built with. `simple` and not `nop`, so that a
 # broker that does not start can say why; both are silent at the levels used below.
 SLF4J = ("org.slf4j", "slf4j-simple", "1.7.36")
+_JACKSON = ("core", "annotations", "databind")
 _JARS = Jars(
     f"kafka-{VERSION}",
     (
@@ -42,6 +43,21 @@ _JARS = Jars(
         SLF4J,
     ),
 )
+
+OLDER = Jars(
+    "kafka-tools-3.6.2",
+    (
+        ("org.apache.kafka", "kafka-tools", "3.6.2"),
+        ("org.apache.kafka", "kafka-clients", "3.6.2"),
+        ("org.apache.kafka", "kafka-server-common", "3.6.2"),
+        ("net.sourceforge.argparse4j", "argparse4j", "0.7.0"),
+        *(("com.fasterxml.jackson.core", f"jackson-{name}", "2.13.5") for name in _JACKSON),
+        ("org.slf4j", "slf4j-api", "1.7.36"),
+        SLF4J,
+    ),
+    transitive=False,
+)
+"""A client of 2024 with two tools: many programs have one as old, which reads less than today's."""
 
 # What Kafka's own start script gives to the JVM: a comparison with anything else would be unfair.
 _BROKER_JVM = (
@@ -195,9 +211,9 @@ def install() -> Path:
 # ---- running ---------------------------------------------------------------------------------
 
 
-def class_path() -> str:
+def class_path(jars: Jars = _JARS) -> str:
     """The Java class path of Kafka and its tools; installs them on first use."""
-    return f"{install()}/*"
+    return f"{jars.install()}/*"
 
 
 def java_version() -> str:
@@ -207,10 +223,10 @@ def java_version() -> str:
     return (done.stderr or done.stdout).splitlines()[0]
 
 
-def java_command(main_class: str, *args: str, heap: str = "512m") -> list[str]:
+def java_command(main_class: str, *args: str, heap: str = "512m", jars: Jars = _JARS) -> list[str]:
     """What starts one of Kafka's Java programs."""
     command = ["java", f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
-    return [*command, "-cp", class_path(), main_class, *args]
+    return [*command, "-cp", class_path(jars), main_class, *args]
 
 
 def java_tool(
@@ -220,13 +236,14 @@ def java_tool(
     timeout: float = 120.0,
     check: bool = True,
     heap: str = "512m",
+    jars: Jars = _JARS,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's Java programs, such as org.apache.kafka.tools.ProducerPerformance.
 
     Raises:
         KafkaError: check is set and the program failed; the message holds its output.
     """
-    command = java_command(main_class, *args, heap=heap)
+    command = java_command(main_class, *args, heap=heap, jars=jars)
     done = subprocess.run(
         command, input=input, capture_output=True, text=True, timeout=timeout, check=False
     )

@@ -12,7 +12,7 @@ from tests.clients.brokers import Broker
 from tests.clients.contract import CODECS, MakeTopic, NewName, Record, eventually, numbered
 from tests.clients.scenarios import LARGE, ROOM_FOR_LARGE, WIDE
 from tests.clients.wire import EARLIEST, LATEST, Wire, build_batch
-from tools.kafka import java_tool
+from tools.kafka import OLDER, java_tool
 
 TOOLS = "org.apache.kafka.tools"
 
@@ -72,6 +72,26 @@ def test_smoke(java: Java, wire: Wire, topic: str) -> None:
     assert java.produce(topic, 1000, compression_type="zstd").startswith("1000 records sent")
     assert [line[1] for line in java.consume(topic, 1000)] == [f"Offset:{n}" for n in range(1000)]
     assert {batch.codec for batch in wire.batches(topic)} == {"zstd"}
+
+
+def test_smoke_of_an_older_client(broker: Broker, wire: Wire, topic: str) -> None:
+    """Some, this one among them, can use no broker that tells them of levels which they cannot read."""
+    sent = java_tool(
+        f"{TOOLS}.ProducerPerformance",
+        *("--topic", topic, "--num-records", "100", "--record-size", "10", "--throughput", "-1"),
+        *("--producer-props", f"bootstrap.servers={broker.bootstrap}", "max.block.ms=20000"),
+        jars=OLDER,
+    )
+    assert sent.stdout.startswith("100 records sent"), sent
+    assert len(wire.stored(topic)) == 100
+    read = java_tool(
+        f"{TOOLS}.VerifiableConsumer",
+        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group-id", topic),
+        *("--max-messages", "100", "--reset-policy", "earliest"),
+        jars=OLDER,
+    )
+    events = [json.loads(line) for line in read.stdout.splitlines()]
+    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 100
 
 
 @pytest.mark.compat
