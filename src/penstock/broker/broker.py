@@ -339,6 +339,13 @@ class Broker:
             self._store.commit.start_moved(partition)
         return partition.start_offset
 
+    def keeps_start(self, partition: Partition) -> bool:
+        """Whether the start of a partition is there after a crash, once a round for it has ended.
+
+        Not if its sync failed, as the start was not recorded then; nor if that could not be written.
+        """
+        return partition.offline is None and not self._store.positions.owes(partition.identity)
+
     def keep_retention(self) -> None:
         """Drop what is no longer kept, and record what is. Called now and then."""
         self._groups.expire()

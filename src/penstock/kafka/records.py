@@ -58,18 +58,20 @@ async def _deleted(
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsResponse.DeleteRecordsTopicResult(
-                name=name, partitions=[_result(item, durable) async for item in call.each(items)]
+                name=name,
+                partitions=[
+                    _result(item, durable, call.context.broker) async for item in call.each(items)
+                ],
             )
             async for name, items in call.each(topics)
         ]
     )
 
 
-def _result(item: Deletion, durable: Outcome) -> Message:
+def _result(item: Deletion, durable: Outcome, broker: Broker) -> Message:
     outcome = durable if item.outcome.ok else item.outcome
-    if outcome.ok and item.log is not None and item.log.offline is not None:
-        # Its sync failed, so its start was not recorded either.
-        outcome = Outcome(Code.KAFKA_STORAGE_ERROR, item.log.offline)
+    if outcome.ok and item.log is not None and not broker.keeps_start(item.log):
+        outcome = Outcome(Code.KAFKA_STORAGE_ERROR)
     message = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPartitionResult
     return message(
         partition_index=item.partition,

@@ -21,10 +21,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.clock import Clock
-from penstock.files import Files, SyncAllError
+from penstock.files import Files, SyncAllError, lacks_descriptor
 from penstock.limits import MIB, POSITIONS_SYNC_SECONDS
 from penstock.log.journal import Journal
-from penstock.log.space import found_room
+from penstock.log.space import found_room, means_full
 
 _ENTRY = Struct(">16siqq")
 _REWRITE_BYTES = 4 * MIB
@@ -94,28 +94,30 @@ class Positions:
         finds, but nothing acknowledged is lost, so the log goes on. What a full disk has no room for
         is recorded with what comes next.
         """
-        if self.failed is not None:
-            return
         self.note(positions)
-        self._owed.update(positions)
+        wanted = {**self._owed, **positions}
+        self._owed = wanted if wanted and not self._recorded(wanted) else {}
+        self._synced_at = self._clock.monotonic()
+
+    def _recorded(self, wanted: Mapping[PartitionId, Position]) -> bool:
+        if self.failed is not None:
+            return False
         try:
-            if self._owed:
-                self._record_owed()
-            self._synced_at = self._clock.monotonic()
+            if found_room(partial(self._append, _encoded(wanted)), self.make_room):
+                self._journal.sync()
+                return True
         except SyncAllError:
             raise
         except OSError as error:
             self.failed = error
             _log.error("the journal of durable ends failed and is off until a restart: %s", error)
+            return False
+        _log.warning("no room: durable ends are recorded when there is some again")
+        return False
 
-    def _record_owed(self) -> None:
-        if not found_room(partial(self._append, _encoded(self._owed)), self.make_room):
-            _log.warning(
-                "no room or no descriptor: durable ends are recorded when there is one again"
-            )
-            return
-        self._owed = {}
-        self._journal.sync()
+    def owes(self, partition: PartitionId) -> bool:
+        """Whether the newest position that was to be recorded of a partition is not."""
+        return partition in self._owed
 
     def note(self, positions: Mapping[PartitionId, Position]) -> None:
         """Take positions over; the next rewrite has them."""
@@ -123,9 +125,15 @@ class Positions:
 
     def _append(self, payload: bytes) -> None:
         if self._journal.size + len(payload) > _REWRITE_BYTES:
-            self.rewrite()
-        else:
-            self._journal.append(payload)
+            try:
+                self.rewrite()
+            except OSError as error:
+                if not (means_full(error) or lacks_descriptor(error)):
+                    raise
+            else:
+                return
+        # Where there is no room, or no descriptor, for a second file this one gets longer.
+        self._journal.append(payload)
 
     def rewrite(self) -> None:
         """Replace the journal by one entry for every partition."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from tests.clients.admin_requests import delete_records
 from tests.unit.kafka.exchange import NOW, Exchange, answer, versions
@@ -60,3 +62,37 @@ def test_damaged(filled: Exchange) -> None:
     filled.broker.topic("a").partitions[0] = DamagedLogError("open", "it is damaged")
     (topic,) = filled.send_highest(delete_records("a", 1)).topics
     assert topic.partitions[0].error_code == Code.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_not_answered_as_done_where_it_cannot_be_recorded(filled: Exchange, code: int) -> None:
+    """After a crash they would be there again."""
+    filled.files.fail("pwrite", code, sticky=True)
+    (topic,) = filled.send_highest(delete_records("a", 7)).topics
+    (result,) = topic.partitions
+    assert (result.error_code, result.low_watermark) == (Code.KAFKA_STORAGE_ERROR, -1)
+
+
+def test_done_when_there_is_room_again(filled: Exchange) -> None:
+    filled.files.fail("pwrite", errno.ENOSPC, sticky=True)
+    filled.send_highest(delete_records("a", 7))
+    filled.files.heal()
+    (topic,) = filled.send_highest(delete_records("a", 8)).topics
+    (result,) = topic.partitions
+    assert (result.error_code, result.low_watermark) == (Code.NONE, 8)
+    filled.open()
+    assert filled.broker.topic("a").partition(0).start_offset == 8
+
+
+def test_done_without_a_descriptor_for_a_new_journal(
+    filled: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.log.positions._REWRITE_BYTES", 1)
+    filled.files.fail("open", errno.EMFILE, sticky=True)
+    filled.files.fail("create", errno.EMFILE, sticky=True)
+    (topic,) = filled.send_highest(delete_records("a", 7)).topics
+    (result,) = topic.partitions
+    assert (result.error_code, result.low_watermark) == (Code.NONE, 7)
+    filled.files.heal()
+    filled.open()
+    assert filled.broker.topic("a").partition(0).start_offset == 7
