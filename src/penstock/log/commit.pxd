@@ -31,6 +31,7 @@ cdef class GroupCommit:
     cdef object _shared
     cdef object _round_journal
     cdef dict _unsettled
+    cdef set _leaving
     cdef list _answered
     cdef list _forgotten
     cdef public object metadata_failed

@@ -20,7 +20,7 @@ This module may run compiled (setup.py), with the C types that stand in commit.p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -120,6 +120,8 @@ class GroupCommit:
         self._round_journal = RoundJournal(files, folder)
         self._unsettled: dict[Partition, File] = {}
         """What stands in the journal of rounds, and the file that it is to be synced in."""
+        self._leaving: set[Partition] = set()
+        """What is being deleted."""
         self._gathering = False
         self._waited_before = -1
         self._bytes = 0
@@ -134,7 +136,7 @@ class GroupCommit:
         """The journal of rounds, if it is synced for some of them."""
         self._answered: list[Callable[[], None]] = []
         self._forgotten: list[Partition] = []
-        """What was deleted since it began."""
+        """What was to be deleted since it began."""
         self.metadata_failed: OSError | None = None
         self.on_everything_failed: Callable[[OSError], None] = lambda error: None
         """Told when nothing that was not synced can be trusted, to take every partition offline."""
@@ -175,14 +177,26 @@ class GroupCommit:
         self._request()
 
     def forget(self, partition: Partition) -> None:
-        """A deleted partition needs no round any more."""
+        """A partition that is being deleted needs no round any more.
+
+        What only the journal of rounds has of it stays there until it is `deleted`: before that is
+        durable a power failure brings the partition back.
+        """
         self._dirty.pop(partition, None)
         self._moved_starts.discard(partition)
         self._unrecorded.pop(partition, None)
-        self._unsettled.pop(partition, None)
         self._positions.forget(partition.identity)
+        self._leaving.add(partition)
         if self._running:
             self._forgotten.append(partition)
+
+    def deleted(self, partitions: Iterable[Partition]) -> None:
+        """The deletion of partitions is durable. Called by who waits for a round, so none runs."""
+        for partition in partitions:
+            self._leaving.discard(partition)
+            self._unsettled.pop(partition, None)
+        if not self._unsettled:
+            self._round_journal.begin_anew()
 
     def remove_round_journal(self) -> None:
         """At an orderly stop: the files of all partitions are synced."""
@@ -398,7 +412,7 @@ class GroupCommit:
             self._unsettled = left
         if not self._unsettled:
             journal.begin_anew()
-        elif self._settles:
+        elif self._settles and not self._leaving.issuperset(self._unsettled):
             journal.give_up()  # or every round would try again to sync what is offline
 
     def _take_out(self, rounds: Sequence[Round], outcome: Outcome) -> None:

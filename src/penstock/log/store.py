@@ -474,7 +474,8 @@ class LogStore:
         """
         self._check_metadata()
         self.catalog.delete(entry.id)
-        for partition in partitions:
+        leaving = list(partitions)
+        for partition in leaving:
             self.commit.forget(partition)
             partition.offline = "the topic was deleted"
             if partition.memory is not None:
@@ -490,6 +491,7 @@ class LogStore:
 
         def durable() -> None:
             if self.commit.metadata_failed is None:
+                self.commit.deleted(leaving)
                 gone()
                 self._background(partial(self._remove_folders, [new for _, new in renames]))
 

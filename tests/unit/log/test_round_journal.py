@@ -209,6 +209,27 @@ def test_one_that_is_full_of_what_was_deleted_begins_anew(files: FaultyFiles) ->
     assert [values(again.broker.topic(name).partition(0)) for name in "def"] == [[largest] * 2] * 3
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_it_has_of_a_topic_stays_until_the_deletion_is_durable(
+    files: FaultyFiles, seed: int
+) -> None:
+    """Or the power fails when other entries have taken the place of those, and the deletion is lost."""
+    log, topics = began(files)
+    other = log.topic("d")
+    append_to(log, topics)
+    log.append(other, b"x")
+    end_round = log.start_round()
+    for topic in topics:
+        log.store.delete_topic(topic.entry, topic.whole_partitions(), lambda: None)
+    end_round()
+    for name in "efg":
+        log.append(log.broker.create_topic(name, 1, {}), b"x")
+    log.start_round()
+    again = Log(files.after_crash(Keep.PAGES_4096, random.Random(seed)))
+    for name in {"a", "b", "c"} & {topic.name for topic in again.broker.topics()}:
+        assert values(again.broker.topic(name).partition(0)) == [b"x"] * 3
+
+
 # -- failures
 
 
