@@ -8,7 +8,8 @@ then cut. Nothing is ever guessed, and nothing is deleted.
 Segments that a checkpoint vouches for are not read again. What stands above the durable end is written
 once more before anyone may read it: after a failed sync the page cache can hold bytes that the disk
 does not, and only dirty pages are synced. The same goes for what the journal of rounds has of a
-segment; what a segment lacks of it is brought back.
+segment; what a segment lacks of it is brought back. Where a piece of that journal begins the log was
+durable before, so that whatever is missing below it is damage as well.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from penstock.log.names import unused
 from penstock.log.partition import BatchObserver, new_segment
 from penstock.log.positions import Position
 from penstock.log.reading import walk
-from penstock.log.round_journal import Piece
+from penstock.log.round_journal import Piece, proven_end
 from penstock.log.segment import Segment, base_of, segment_path
 from penstock.log.settings import LogSettings
 from penstock.record.batch import HEADER_BYTES, BatchHeader, InvalidBatchError, checked, parse
@@ -83,9 +84,10 @@ class Recovery:
         self._folder = folder
         self._quarantine = quarantine
         self._settings = settings
-        self._known = known
         self._observer = observer
         self._journaled = journaled
+        self._written_again_from = known.end
+        self._known = known._replace(end=max(known.end, proven_end(journaled)))
         self._compacted = 0
         self._scanned = 0
         self._cut = 0
@@ -159,6 +161,7 @@ class Recovery:
         # A checkpoint is written after its data was synced, so it proves a durable end as well.
         vouched = max((c.next_offset for c in found if c), default=0)
         self._known = self._known._replace(end=max(self._known.end, vouched))
+        self._written_again_from = max(self._written_again_from, vouched)
         usable = [
             checkpoint if checkpoint and checkpoint.position <= size else None
             for checkpoint, size in zip(found, sizes, strict=True)
@@ -296,7 +299,7 @@ class Recovery:
         self._observer.forget_markers(gone)
 
     def _note_durable_end(self, segment: Segment) -> None:
-        if self._rewrite_from is None and segment.next_offset >= self._known.end:
+        if self._rewrite_from is None and segment.next_offset >= self._written_again_from:
             self._rewrite_from = (segment, segment.size)
 
     # -- the tail

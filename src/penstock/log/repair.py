@@ -4,8 +4,8 @@
     skip       put aside the damaged stretches only, and leave gaps in the offsets
 
 The repaired partition is built beside the old one and takes its place when it is complete; the old
-one moves, as it was found, to the quarantine. A repair that was interrupted is finished by the next
-start, or done again.
+one moves, as it was found, to the quarantine, with what the journal of rounds has of it. A repair that
+was interrupted is finished by the next start, or done again.
 
 A gap stands between two segments, and the checkpoint of the first vouches for it, so that recovery
 and verification know it from a loss. What idempotent producers wrote before the repair is forgotten:
@@ -26,6 +26,7 @@ from penstock.log.catalog import TopicEntry, read_identity, write_identities
 from penstock.log.checkpoint import Checkpoint
 from penstock.log.names import longer
 from penstock.log.positions import PartitionId, Position, Positions
+from penstock.log.round_journal import EarlierRounds, proven_end
 from penstock.log.segment import segment_path
 from penstock.log.verify import Damage, FoundBatch, found_segments, scan
 
@@ -71,8 +72,11 @@ def plan(files: Files, data: Path, folder: Path, choice: Choice, clock: Clock) -
         end_offset = kept[-1].header.last_offset + 1
     if choice is Choice.TRUNCATE and losses:
         losses = [Loss(losses[0].first_offset, -1, sum(loss.size for loss in losses))]
-    known = Positions(files, data / "positions.journal", clock).get(_identity(files, folder))
-    if not losses and end_offset < known.end:
+    identity = _identity(files, folder)
+    known = Positions(files, data / "positions.journal", clock).get(identity)
+    if not losses and end_offset < max(
+        known.end, proven_end(EarlierRounds(files, data).of(identity))
+    ):
         losses = [Loss(end_offset, -1, 0)]  # whole batches, but fewer than were acknowledged
     return Plan(losses, kept, end_offset)
 
@@ -93,6 +97,7 @@ def execute(files: Files, data: Path, folder: Path, chosen: Plan, clock: Clock) 
     positions = Positions(files, data / "positions.journal", clock)
     start = min(positions.get(identity).start, chosen.end_offset)
     positions.record({identity: Position(chosen.end_offset, start)})
+    EarlierRounds(files, data).give_up(identity, aside)
     return aside
 
 

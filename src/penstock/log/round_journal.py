@@ -13,9 +13,11 @@ own files are synced when it is full; then it begins anew.
         bytes
 
 Those that count follow each other from block 1 on, with one generation. No block with an entry that
-counts is ever written to, so that a torn write takes nothing which was there before. Every run that
-needs one makes a file of its own, DIR/rounds-N.journal. The next start brings back from it what
-partitions lack (recovery.py), and removes it; an orderly stop leaves none.
+counts is ever written to, so that a torn write takes nothing which was there before. Where an entry is
+not whole, those behind it count all the same: what they are of one generation with was damaged, and of
+an earlier one everything is durable elsewhere. Every run that needs one makes a file of its own,
+DIR/rounds-N.journal. The next start brings back from it what partitions lack (recovery.py), and removes
+it; an orderly stop leaves none.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Protocol
@@ -38,8 +41,10 @@ from penstock.limits import (
     ROUND_JOURNALED_BYTES_MAX,
     ROUND_JOURNALED_PARTITIONS_MAX,
 )
+from penstock.log.names import unused
 from penstock.log.positions import PartitionId
 from penstock.log.space import means_full
+from penstock.record.batch import HEADER_BYTES, parse
 
 _MAGIC = b"PENRNDS1"
 _BLOCK = 4096
@@ -162,9 +167,13 @@ class EarlierRounds:
         self._files = files
         self._folder = folder
         self._paths = [_path(folder, number) for number in _numbers(files, folder)]
+        self._damaged: list[Path] = []
         self._pieces: dict[PartitionId, list[Piece]] = {}
         for path in self._paths:
-            for piece in _read(read_whole(files, path)):
+            payloads, is_damaged = _read(read_whole(files, path))
+            if is_damaged:
+                self._damaged.append(path)
+            for piece in chain.from_iterable(map(_pieces, payloads)):
                 self._pieces.setdefault(piece.partition, []).append(piece)
 
     def of(self, partition: PartitionId) -> Sequence[Piece]:
@@ -175,26 +184,55 @@ class EarlierRounds:
         """A partition has all of its pieces, synced."""
         self._pieces.pop(partition, None)
 
+    def give_up(self, partition: PartitionId, folder: Path) -> None:
+        """Take a partition's pieces out, and keep them in a folder: its owner goes on without them."""
+        if partition in self._pieces:
+            pieces = self._pieces.pop(partition)
+            write_atomically(self._files, _path(folder, 1), _encoded(pieces))
+            self._replace([piece for own in self._pieces.values() for piece in own])
+
     def settle(self, topics: Collection[UUID]) -> None:
         """Remove the files, but for the pieces of partitions that are there and were not opened."""
         kept = [p for own in self._pieces.values() for p in own if p.partition.topic_id in topics]
-        if kept and not self._kept(kept):
-            return
-        for path in self._paths:
-            self._files.remove(path)
-        if self._paths:
-            self._files.sync_folder(self._folder)
-
-    def _kept(self, pieces: Iterable[Piece]) -> bool:
-        path = _unused_path(self._files, self._folder)
-        data = _MAGIC.ljust(_BLOCK, b"\0") + b"".join(_entry(1, [piece]) for piece in pieces)
         try:
-            write_atomically(self._files, path, data)
+            self._replace(kept)
         except OSError as error:
             if not means_full(error):
                 raise
-            return False  # all of it stays then
-        return True
+            # All of it stays then: what a partition has already does no harm.
+
+    def _replace(self, kept: Sequence[Piece]) -> None:
+        """Put one file with these pieces in the place of all that were found."""
+        if kept:
+            path = _unused_path(self._files, self._folder)
+            write_atomically(self._files, path, _encoded(kept))
+        for path in self._damaged:
+            self._put_aside(path)
+        for path in self._paths:
+            if path not in self._damaged:
+                self._files.remove(path)
+        if self._paths:
+            self._files.sync_folder(self._folder)
+
+    def _put_aside(self, path: Path) -> None:
+        quarantine = self._folder / "quarantine"
+        self._files.make_folder(quarantine)
+        aside = unused(self._files, quarantine, path.name, ".damaged")
+        self._files.rename(path, aside)
+        self._files.sync_folder(quarantine)
+        _log.error(
+            "an entry of %s is not whole, and others follow it: records of the last second before the "
+            "crash may be missing; kept as quarantine/%s",
+            path.name,
+            aside.name,
+        )
+
+
+def proven_end(pieces: Iterable[Piece]) -> int:
+    """How far a log was durable when the last of its pieces was written: up to where that begins."""
+    return max(
+        (parse(p.data).base_offset for p in pieces if len(p.data) >= HEADER_BYTES), default=0
+    )
 
 
 def _numbers(files: Files, folder: Path) -> list[int]:
@@ -215,6 +253,11 @@ def _unused_path(files: Files, folder: Path) -> Path:
     return _path(folder, max(_numbers(files, folder), default=0) + 1)
 
 
+def _encoded(pieces: Iterable[Piece]) -> bytes:
+    """A journal that holds them, one in each entry."""
+    return _MAGIC.ljust(_BLOCK, b"\0") + b"".join(_entry(1, [piece]) for piece in pieces)
+
+
 def _entry(generation: int, pieces: Iterable[Piece]) -> bytes:
     parts = [_GENERATION.pack(generation)]
     for (topic_id, partition), segment, position, data in pieces:
@@ -226,21 +269,36 @@ def _entry(generation: int, pieces: Iterable[Piece]) -> bytes:
     return entry + bytes(-len(entry) % _BLOCK)
 
 
-def _read(data: bytes) -> Iterator[Piece]:
+def _read(data: bytes) -> tuple[list[memoryview], bool]:
+    """What the pieces of all entries that count stand in, and whether one of those is not whole."""
+    payloads: list[memoryview] = []
     if not data.startswith(_MAGIC):
-        return
+        return payloads, False
     at, generation = _BLOCK, None
+    skipped = is_damaged = False
     while at + _FRAME.size + _GENERATION.size <= len(data):
-        length, checksum = _FRAME.unpack_from(data, at)
-        payload = memoryview(data)[at + _FRAME.size : at + _FRAME.size + length]
-        if length < _GENERATION.size or len(payload) != length or crc32c(payload) != checksum:
-            return
+        payload = _payload_at(data, at)
+        if payload is None:
+            skipped = True  # a torn one is the last; a damaged one has others behind it
+            at += _BLOCK
+            continue
         (found,) = _GENERATION.unpack_from(payload)
         if generation not in (None, found):
-            return  # from before it began anew
+            break  # from before it began anew
         generation = found
-        yield from _pieces(payload[_GENERATION.size :])
-        at += -(-(_FRAME.size + length) // _BLOCK) * _BLOCK
+        is_damaged = is_damaged or skipped
+        payloads.append(payload[_GENERATION.size :])
+        at += -(-(_FRAME.size + len(payload)) // _BLOCK) * _BLOCK
+    return payloads, is_damaged
+
+
+def _payload_at(data: bytes, at: int) -> memoryview | None:
+    """What a whole entry holds that begins there, its generation first."""
+    length, checksum = _FRAME.unpack_from(data, at)
+    payload = memoryview(data)[at + _FRAME.size : at + _FRAME.size + length]
+    if length < _GENERATION.size or len(payload) != length or crc32c(payload) != checksum:
+        return None
+    return payload
 
 
 def _pieces(payload: memoryview) -> Iterator[Piece]:

@@ -19,6 +19,7 @@ from penstock.limits import (
     ROUND_JOURNALED_PARTITIONS_MAX,
 )
 from penstock.log.positions import PartitionId
+from penstock.log.repair import Choice, execute, plan
 from penstock.log.round_journal import EarlierRounds, Piece, RoundJournal, is_round_journal
 from penstock.memory_files import MemoryFiles
 from penstock.testing.faulty import FaultyFiles
@@ -350,6 +351,84 @@ def test_pieces_of_deleted_topics_go_with_the_journal(files: FaultyFiles) -> Non
     assert not [name for name in found.list(DATA) if is_round_journal(name)]
 
 
+# -- damage
+
+
+def damaged(log: Log) -> list[str]:
+    """Those of the three topics whose partition is refused."""
+    return [name for name in "abc" if not log.broker.topic(name).whole_partitions()]
+
+
+def test_damage_below_it_is_not_taken_for_a_torn_tail(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    append_to(log, topics, b"in the journal")
+    found = files.after_crash(Keep.NOTHING, random.Random(1))
+    flip(found, DATA / "topics" / "a-0" / "00000000000000000000.log", 62)
+    again = Log(found)
+    assert damaged(again) == ["a"]
+    assert len(EarlierRounds(found, DATA).of(PartitionId(topics[0].entry.id, 0))) == 2
+    assert values(again.broker.topic("b").partition(0)) == [b"x", b"x", b"in the journal"]
+
+
+def test_what_follows_a_damaged_entry_is_not_passed_over_in_silence(
+    files: FaultyFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log(files)
+    topics = [log.topic(name) for name in "abcd"]
+    for _ in range(2):
+        append_to(log, topics)
+    append_to(log, topics[1:])
+    found = files.after_crash(Keep.NOTHING, random.Random(1))
+    flip(found, JOURNAL, BLOCK + 200)
+    with caplog.at_level("ERROR"):
+        again = Log(found)
+    assert damaged(again) == ["b", "c"]
+    assert values(again.broker.topic("a").partition(0)) == [b"x"], "nothing speaks for its second"
+    assert "kept as quarantine/rounds-1.journal.damaged.0" in caplog.text
+    assert list(found.list(DATA / "quarantine")) == ["rounds-1.journal.damaged.0"]
+    assert found.exists(DATA / "rounds-2.journal"), "for those that were refused"
+
+
+def test_a_damaged_entry_costs_nothing_that_stands_elsewhere(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    append_to(log, topics)
+    killed = files.after_crash(Keep.EVERYTHING, random.Random(1))
+    flip(killed, JOURNAL, BLOCK + 200)
+    again = Log(killed)
+    assert [len(values(again.broker.topic(name).partition(0))) for name in "abc"] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+def test_after_a_repair_it_does_not_speak_for_what_was_given_up(
+    files: FaultyFiles, choice: Choice
+) -> None:
+    log, topics = began(files)
+    append_to(log, topics, b"in the journal")
+    found = files.after_crash(Keep.NOTHING, random.Random(1))
+    folder = DATA / "topics" / "a-0"
+    flip(found, folder / "00000000000000000000.log", 62)
+    Log(found)
+    chosen = plan(found, DATA, folder, choice, log.clock)
+    assert chosen.losses
+    aside = execute(found, DATA, folder, chosen, log.clock)
+    again = Log(found)
+    assert damaged(again) == []
+    assert values(again.broker.topic("a").partition(0)) == []
+    kept = EarlierRounds(found, aside).of(PartitionId(topics[0].entry.id, 0))
+    assert b"in the journal" in kept[-1].data
+
+
+def test_a_repair_is_needed_where_only_it_knows_of_what_is_missing(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    append_to(log, topics)
+    found = files.after_crash(Keep.NOTHING, random.Random(1))
+    flip(found, JOURNAL, BLOCK + 200)
+    again = Log(found)
+    assert damaged(again) == ["a", "b", "c"]
+    (loss,) = plan(found, DATA, DATA / "topics" / "a-0", Choice.SKIP, log.clock).losses
+    assert (loss.first_offset, loss.next_offset) == (1, -1)
+
+
 # -- the file
 
 
@@ -390,13 +469,30 @@ def test_entries_from_before_it_began_anew_do_not_count(memory: MemoryFiles) -> 
     assert EarlierRounds(memory, DATA).of(ONE) == [Piece(ONE, 0, 9, b"new")]
 
 
-@pytest.mark.parametrize("at", [0, 4, 8, 16, 50, 56])
-def test_an_entry_that_is_not_whole_ends_it(memory: MemoryFiles, at: int) -> None:
-    journal_with(memory, *[[Piece(ONE, 0, number, b"data")] for number in range(3)])
-    file = memory.open(JOURNAL)
-    position = 2 * BLOCK + at
+def flip(files: MemoryFiles | FaultyFiles, path: Path, position: int) -> None:
+    file = files.open(path)
     file.pwrite([bytes([file.pread(1, position)[0] ^ 1])], position)
-    assert EarlierRounds(memory, DATA).of(ONE) == [Piece(ONE, 0, 0, b"data")]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 8, 15, 16, 50, 56])
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_an_entry_that_is_not_whole_is_passed_over(
+    memory: MemoryFiles, damaged: int, at: int
+) -> None:
+    pieces = [Piece(ONE, 0, number, b"data") for number in range(3)]
+    journal_with(memory, *[[piece] for piece in pieces])
+    flip(memory, JOURNAL, (1 + damaged) * BLOCK + at)
+    del pieces[damaged]
+    assert EarlierRounds(memory, DATA).of(ONE) == pieces
+
+
+def test_behind_a_torn_first_entry_are_those_from_before(memory: MemoryFiles) -> None:
+    """They do no harm: what they speak of was synced elsewhere."""
+    journal = journal_with(memory, *[[Piece(ONE, 0, at, b"old")] for at in range(3)])
+    journal.begin_anew()
+    assert journal.write([Changed(Piece(ONE, 0, 9, bytes(BLOCK)))])
+    flip(memory, JOURNAL, BLOCK)
+    assert EarlierRounds(memory, DATA).of(ONE) == [Piece(ONE, 0, 2, b"old")]
 
 
 @pytest.mark.parametrize("content", [b"", b"PENRN", bytes(BLOCK), b"PENRNDS1", b"\xff" * 9000])
