@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,9 +12,9 @@ from tests.fault.histories import Life, crashes, ends_become_known
 from tests.fault.machine import HOME, SETTINGS
 from tests.fault.oracle import Broken
 
-from penstock.log import recovery, round_journal
+from penstock.log import earlier_rounds, recovery, round_journal
 from penstock.log.round_journal import Piece, RoundJournal
-from penstock.log.segment import Segment
+from penstock.record.batch import BatchHeader
 from penstock.testing.power_failure import POWER_FAILURES, Keep
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(1800)]
@@ -34,7 +34,7 @@ def journaled_rounds(monkeypatch: pytest.MonkeyPatch, small_limits: None) -> Non
 def happened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often what these tests are about has come to pass."""
     seen: Counter[str] = Counter()
-    write, anew, find = RoundJournal.write, RoundJournal.begin_anew, recovery._continuation
+    write, anew, find = RoundJournal.write, RoundJournal.begin_anew, earlier_rounds.continuation
 
     def counted_write(self: RoundJournal, changed: list[round_journal.Changed]) -> bool:
         seen["written"] += 1
@@ -45,14 +45,16 @@ def happened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         seen["begun anew"] += self._end > 4096
         anew(self)
 
-    def counted_find(pieces: Sequence[Piece], segment: Segment) -> bytes | None:
-        found = find(pieces, segment)
+    def counted_find(
+        pieces: Sequence[Piece], position: int, follows: Callable[[BatchHeader], bool]
+    ) -> bytes | None:
+        found = find(pieces, position, follows)
         seen["brought back"] += found is not None
         return found
 
     monkeypatch.setattr(RoundJournal, "write", counted_write)
     monkeypatch.setattr(RoundJournal, "begin_anew", counted_anew)
-    monkeypatch.setattr(recovery, "_continuation", counted_find)
+    monkeypatch.setattr(recovery, "continuation", counted_find)
     return seen
 
 

@@ -179,13 +179,12 @@ class GroupCommit:
     def forget(self, partition: Partition) -> None:
         """A partition that is being deleted needs no round any more.
 
-        What only the journal of rounds has of it stays there until it is `deleted`: before that is
-        durable a power failure brings the partition back.
+        What is known of it, and what only the journal of rounds has, stays until it is `deleted`:
+        before that is durable a power failure brings the partition back.
         """
         self._dirty.pop(partition, None)
         self._moved_starts.discard(partition)
         self._unrecorded.pop(partition, None)
-        self._positions.forget(partition.identity)
         self._leaving.add(partition)
         if self._running:
             self._forgotten.append(partition)
@@ -195,6 +194,7 @@ class GroupCommit:
         for partition in partitions:
             self._leaving.discard(partition)
             self._unsettled.pop(partition, None)
+            self._positions.forget(partition.identity)
         if not self._unsettled:
             self._round_journal.begin_anew()
 

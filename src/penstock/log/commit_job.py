@@ -65,7 +65,7 @@ class CommitJob:
             prepare: makes that journal for later rounds. Without it they take longer, and no more.
         """
         if ends is not None:
-            self._positions.record(ends)
+            self._positions.record_ends(ends)
         outcome = self._sync(rounds, together, metadata, shared)
         if prepare is not None and isinstance(error := _error_of(prepare), SyncAllError):
             outcome = outcome._replace(everything_failed=error)

@@ -128,7 +128,11 @@ class Journal:
         # After the file: its owner may replace it while a thread syncs the one before.
         if self._is_renamed:
             self._is_renamed = False
-            sync_name(self._files, self._path)
+            try:
+                sync_name(self._files, self._path)
+            except OSError:
+                self._is_renamed = True
+                raise
 
     def rewrite(self, payloads: Iterable[bytes]) -> None:
         """Replace all entries, atomically and synced."""

@@ -74,8 +74,9 @@ class Positions:
         return self._known.get(partition, Position(0, 0))
 
     def forget(self, partition: PartitionId) -> None:
-        """Drop a deleted partition; the next rewrite leaves it out."""
+        """Drop a deleted partition; the next rewrite leaves it out. While no round runs."""
         self._known.pop(partition, None)
+        self._owed.pop(partition, None)
 
     def forget_topics(self, deleted: Collection[UUID]) -> None:
         """The same for all partitions of topics whose deletion a crash has cut short."""
@@ -87,6 +88,11 @@ class Positions:
         """Whether the next round should record the ends of those before it."""
         return self._clock.monotonic() - self._synced_at >= POSITIONS_SYNC_SECONDS
 
+    def record_ends(self, positions: Mapping[PartitionId, Position]) -> None:
+        """Record the ends of the rounds before, which is due then no more. Runs on the commit thread."""
+        self.record(positions)
+        self._synced_at = self._clock.monotonic()
+
     def record(self, positions: Mapping[PartitionId, Position]) -> None:
         """Append positions and sync. Runs on the commit thread.
 
@@ -97,7 +103,6 @@ class Positions:
         self.note(positions)
         wanted = {**self._owed, **positions}
         self._owed = wanted if wanted and not self._recorded(wanted) else {}
-        self._synced_at = self._clock.monotonic()
 
     def _recorded(self, wanted: Mapping[PartitionId, Position]) -> bool:
         if self.failed is not None:
@@ -127,6 +132,8 @@ class Positions:
         if self._journal.size + len(payload) > _REWRITE_BYTES:
             try:
                 self.rewrite()
+            except SyncAllError:
+                raise
             except OSError as error:
                 if not (means_full(error) or lacks_descriptor(error)):
                     raise
@@ -137,8 +144,7 @@ class Positions:
 
     def rewrite(self) -> None:
         """Replace the journal by one entry for every partition."""
-        # A copy: the loop may forget a deleted partition meanwhile.
-        payload = _encoded(dict(self._known))
+        payload = _encoded(self._known)
         self._journal.rewrite([payload] if payload else [])
 
 

@@ -30,11 +30,12 @@ from penstock.log import checkpoint as checkpoints
 from penstock.log import compacted
 from penstock.log import swap as swaps
 from penstock.log.checkpoint import Checkpoint
+from penstock.log.earlier_rounds import continuation, proven_end
 from penstock.log.names import unused
 from penstock.log.partition import BatchObserver, new_segment
 from penstock.log.positions import Position
 from penstock.log.reading import walk
-from penstock.log.round_journal import Piece, proven_end
+from penstock.log.round_journal import Piece
 from penstock.log.segment import Segment, base_of, segment_path
 from penstock.log.settings import LogSettings
 from penstock.record.batch import HEADER_BYTES, BatchHeader, InvalidBatchError, checked, parse
@@ -240,7 +241,7 @@ class Recovery:
         pieces = [piece for piece in self._journaled if piece.segment == segment.base_offset]
         if not pieces:
             return broken
-        while (found := _continuation(pieces, segment)) is not None:
+        while (found := continuation(pieces, segment.size, segment.follows)) is not None:
             position = segment.size
             segment.file.pwrite([found], position)
             broken = self._scan_on(segment, segment.file.size(), observe=observe)
@@ -387,17 +388,6 @@ class Recovery:
             f"damage at offset {offset}, below the durable end {self._known.end}: {cause}",
             f"restore the folder, or run `penstock log repair` on {self._folder}",
         )
-
-
-def _continuation(pieces: Sequence[Piece], segment: Segment) -> bytes | None:
-    """What follows the last whole batch of a segment, if one of the pieces has it."""
-    for piece in reversed(pieces):
-        if piece.position <= segment.size < piece.end:
-            rest = piece.data[segment.size - piece.position :]
-            with suppress(InvalidBatchError):
-                if segment.follows(checked(rest, 0)):
-                    return rest
-    return None
 
 
 def _has_marker(segments: list[Segment], offset: int) -> bool:

@@ -4,8 +4,8 @@
     skip       put aside the damaged stretches only, and leave gaps in the offsets
 
 The repaired partition is built beside the old one and takes its place when it is complete; the old
-one moves, as it was found, to the quarantine, with what the journal of rounds has of it. A repair that
-was interrupted is finished by the next start, or done again.
+one moves, as it was found, to the quarantine, with what the journal of rounds has of it; what of that
+follows on is in the new one. A repair that was interrupted is finished by the next start, or done again.
 
 A gap stands between two segments, and the checkpoint of the first vouches for it, so that recovery
 and verification know it from a loss. What idempotent producers wrote before the repair is forgotten:
@@ -24,9 +24,9 @@ from penstock.files import Files, write_atomically
 from penstock.log import checkpoint as checkpoints
 from penstock.log.catalog import TopicEntry, read_identity, write_identities
 from penstock.log.checkpoint import Checkpoint
+from penstock.log.earlier_rounds import EarlierRounds, proven_end
 from penstock.log.names import longer
 from penstock.log.positions import PartitionId, Position, Positions
-from penstock.log.round_journal import EarlierRounds, proven_end
 from penstock.log.segment import segment_path
 from penstock.log.verify import Damage, FoundBatch, found_segments, scan
 
@@ -61,7 +61,9 @@ def plan(files: Files, data: Path, folder: Path, choice: Choice, clock: Clock) -
     """Find the damage, and say what a repair gives up."""
     losses: list[Loss] = []
     kept: list[FoundBatch] = []
-    for found in scan(files, folder):
+    identity = _identity(files, folder)
+    journaled = EarlierRounds(files, data).of(identity)
+    for found in scan(files, folder, journaled):
         if isinstance(found, Damage):
             losses.append(Loss(found.first_offset, found.next_offset, found.size))
         elif not losses or choice is Choice.SKIP:
@@ -72,11 +74,8 @@ def plan(files: Files, data: Path, folder: Path, choice: Choice, clock: Clock) -
         end_offset = kept[-1].header.last_offset + 1
     if choice is Choice.TRUNCATE and losses:
         losses = [Loss(losses[0].first_offset, -1, sum(loss.size for loss in losses))]
-    identity = _identity(files, folder)
     known = Positions(files, data / "positions.journal", clock).get(identity)
-    if not losses and end_offset < max(
-        known.end, proven_end(EarlierRounds(files, data).of(identity))
-    ):
+    if not losses and end_offset < max(known.end, proven_end(journaled)):
         losses = [Loss(end_offset, -1, 0)]  # whole batches, but fewer than were acknowledged
     return Plan(losses, kept, end_offset)
 
@@ -144,7 +143,8 @@ def _build(files: Files, source: Path, target: Path, chosen: Plan) -> None:
         new = files.open(segment_path(target, run[0].header.base_offset), create=True)
         size = 0
         for batch in run:
-            new.pwrite([old.pread(batch.header.size, batch.position)], size)
+            data = batch.data or old.pread(batch.header.size, batch.position)
+            new.pwrite([data], size)
             size += batch.header.size
         if at + 1 < len(runs):
             _vouch(files, target, run, size, runs[at + 1][0].header.base_offset)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ from penstock.log.catalog import Catalog, TopicEntry, read_identity, write_ident
 from penstock.log.change_journal import ChangeJournal
 from penstock.log.commit import Defer, GroupCommit, Run, SyncFiles
 from penstock.log.compaction import Compactor, StartPass
+from penstock.log.earlier_rounds import EarlierRounds
 from penstock.log.journal import NOT_UNDERSTOOD
 from penstock.log.memory_space import MemorySpace
 from penstock.log.names import longer
@@ -53,7 +54,7 @@ from penstock.log.positions import PartitionId, Position, Positions
 from penstock.log.recovery import Recovery
 from penstock.log.removal import DELETED, deleted_name, remove_files, remove_tree, retire
 from penstock.log.repair import finish_repair
-from penstock.log.round_journal import EarlierRounds, is_round_journal
+from penstock.log.round_journal import is_round_journal
 from penstock.log.segment import Segment
 from penstock.log.settings import Durability, LogSettings
 from penstock.log.space import DiskSpace, found_room, means_full
@@ -463,7 +464,7 @@ class LogStore:
             sync_all(self._files, self._topics)
 
     def delete_topic(
-        self, entry: TopicEntry, partitions: Iterable[Partition], gone: Callable[[], None]
+        self, entry: TopicEntry, partitions: Sequence[Partition], gone: Callable[[], None]
     ) -> None:
         """Remove a topic. The catalog's entry decides; the folders go in the background.
 
@@ -474,8 +475,7 @@ class LogStore:
         """
         self._check_metadata()
         self.catalog.delete(entry.id)
-        leaving = list(partitions)
-        for partition in leaving:
+        for partition in partitions:
             self.commit.forget(partition)
             partition.offline = "the topic was deleted"
             if partition.memory is not None:
@@ -491,7 +491,7 @@ class LogStore:
 
         def durable() -> None:
             if self.commit.metadata_failed is None:
-                self.commit.deleted(leaving)
+                self.commit.deleted(partitions)
                 gone()
                 self._background(partial(self._remove_folders, [new for _, new in renames]))
 

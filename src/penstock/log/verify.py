@@ -6,7 +6,8 @@ has left between two segments is in order: the checkpoint before it says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from penstock.errors import NotFoundError, UsageError
 from penstock.files import File, Files
 from penstock.log.catalog import read_identity
 from penstock.log.checkpoint import load
+from penstock.log.earlier_rounds import continuation
+from penstock.log.round_journal import Piece
 from penstock.log.settings import Durability
 from penstock.log.swap import segment_files
 from penstock.record.batch import (
@@ -35,6 +38,8 @@ class FoundBatch(NamedTuple):
     base_offset: int
     position: int
     header: BatchHeader
+    data: bytes | None = None
+    """The batch itself, where the segment lacks it and the journal of rounds has it."""
 
 
 class Damage(NamedTuple):
@@ -74,15 +79,19 @@ def is_in_memory(files: Files, folder: Path) -> bool:
     return not segment_files(files, folder)
 
 
-def scan(files: Files, folder: Path) -> Iterator[FoundBatch | Damage]:
-    """Every batch and every damaged stretch of a partition, in order."""
+def scan(files: Files, folder: Path, pieces: Sequence[Piece] = ()) -> Iterator[FoundBatch | Damage]:
+    """Every batch and every damaged stretch of a partition, in order.
+
+    What the journal of rounds has of it (pieces) stands in for what a segment lacks.
+    """
     segments = found_segments(files, folder)
     previous = expected = next(iter(segments))
     for base, path in segments.items():
         if base != expected and not _vouched(files, folder, previous, base):
             yield Damage(base, 0, 0, expected, base, "segments before it are missing")
         previous = expected = base
-        for found in _scan_segment(files.open(path), base):
+        own = [piece for piece in pieces if piece.segment == base]
+        for found in _scan_segment(files.open(path), base, own):
             if isinstance(found, FoundBatch):
                 expected = found.header.last_offset + 1
             elif found.next_offset >= 0:
@@ -95,23 +104,58 @@ def _vouched(files: Files, folder: Path, base: int, following: int) -> bool:
     return checkpoint is not None and checkpoint.next_offset == following
 
 
-def _scan_segment(file: File, base: int) -> Iterator[FoundBatch | Damage]:
+def _scan_segment(file: File, base: int, pieces: Sequence[Piece]) -> Iterator[FoundBatch | Damage]:
     size = file.size()
     position, expected = 0, base
-    while position < size:
+    while True:
         found = _batch_at(file.pread, position, size, expected)
+        data = None
+        if not isinstance(found, BatchHeader):
+            data = _brought_back(pieces, position, expected)
+        if data is not None:
+            found = parse(data)
         if isinstance(found, BatchHeader):
-            yield FoundBatch(base, position, found)
+            yield FoundBatch(base, position, found, data)
             expected = found.last_offset + 1
             position += found.size
             continue
-        following = _next_whole(file.pread, position + 1, size, expected)
+        following = _nearest(file.pread, position + 1, size, expected, pieces)
         if following is None:
-            yield Damage(base, position, size - position, expected, -1, found)
+            if position < size:
+                yield Damage(base, position, size - position, expected, -1, found)
             return
-        at, header = following
-        yield Damage(base, position, at - position, expected, header.base_offset, found)
-        position, expected = at, header.base_offset
+        at, offset = following
+        yield Damage(base, position, at - position, expected, offset, found)
+        position, expected = at, offset
+
+
+def _brought_back(pieces: Sequence[Piece], position: int, expected: int) -> bytes | None:
+    """The batch that the journal of rounds has for a place."""
+    rest = continuation(pieces, position, lambda header: header.base_offset == expected)
+    return None if rest is None else rest[: parse(rest).size]
+
+
+def _nearest(
+    pread: Pread, position: int, size: int, expected: int, pieces: Sequence[Piece]
+) -> tuple[int, int] | None:
+    """Where it goes on behind damage, and with which offset."""
+    found = [
+        (piece.position, header.base_offset)
+        for piece in pieces
+        if piece.position >= position
+        and isinstance(header := _whole(piece.data), BatchHeader)
+        and header.base_offset >= expected
+    ]
+    if whole := _next_whole(pread, position, size, expected):
+        at, header = whole
+        found.append((at, header.base_offset))
+    return min(found, default=None)
+
+
+def _whole(data: bytes) -> BatchHeader | None:
+    with suppress(InvalidBatchError):
+        return checked(data, 0)
+    return None
 
 
 def _batch_at(

@@ -145,9 +145,10 @@ def test_a_sync_of_everything_in_place_of_a_folders_fails_for_everybody(
     assert rolls.partition(0).durable_offset == 1
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("way", ["retention", "compaction", "positions"])
 def test_nor_is_it_swallowed_by_what_can_do_without(
-    log: Log, files: FaultyFiles, monkeypatch: pytest.MonkeyPatch, way: str
+    log: Log, files: FaultyFiles, monkeypatch: pytest.MonkeyPatch, way: str, code: int
 ) -> None:
     topic = log.topic("t", {"segment.bytes": "200", "cleanup.policy": "compact"})
     other = log.topic("other")
@@ -156,7 +157,7 @@ def test_nor_is_it_swallowed_by_what_can_do_without(
         log.commit()
 
     def sync_folder(path: Path) -> None:
-        raise SyncAllError(errno.EIO, "the disk failed", str(path))
+        raise SyncAllError(code, "the disk failed", str(path))
 
     monkeypatch.setattr(files, "sync_folder", sync_folder)
     if way == "retention":

@@ -84,15 +84,35 @@ def test_done_when_there_is_room_again(filled: Exchange) -> None:
     assert filled.broker.topic("a").partition(0).start_offset == 8
 
 
-def test_done_without_a_descriptor_for_a_new_journal(
-    filled: Exchange, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC])
+def test_done_where_no_new_journal_can_be_made(
+    filled: Exchange, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr("penstock.log.positions._REWRITE_BYTES", 1)
-    filled.files.fail("open", errno.EMFILE, sticky=True)
-    filled.files.fail("create", errno.EMFILE, sticky=True)
+    filled.files.fail("open", code, sticky=True)
+    filled.files.fail("create", code, sticky=True)
     (topic,) = filled.send_highest(delete_records("a", 7)).topics
     (result,) = topic.partitions
     assert (result.error_code, result.low_watermark) == (Code.NONE, 7)
     filled.files.heal()
     filled.open()
     assert filled.broker.topic("a").partition(0).start_offset == 7
+
+
+def test_what_could_not_be_recorded_is_with_what_comes_next(filled: Exchange) -> None:
+    other = filled.topic("b")
+    filled.append(other, NOW)
+    filled.files.fail("pwrite", errno.ENOSPC, sticky=True)
+    filled.send_highest(delete_records("a", 7))
+    filled.files.heal()
+    filled.send_highest(delete_records("b", 1))
+    filled.open()
+    assert filled.broker.topic("a").partition(0).start_offset == 7
+
+
+def test_not_done_where_the_sync_of_its_records_failed(filled: Exchange) -> None:
+    filled.append(filled.broker.topic("a"), NOW)
+    filled.drain()
+    filled.files.fail("sync", errno.EIO)
+    (topic,) = filled.send_highest(delete_records("a", 7)).topics
+    assert topic.partitions[0].error_code == Code.KAFKA_STORAGE_ERROR

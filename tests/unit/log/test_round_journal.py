@@ -4,62 +4,38 @@ from __future__ import annotations
 
 import errno
 import random
-from pathlib import Path
-from uuid import UUID
 
 import pytest
 from tests.support.log import DATA, Log, values
+from tests.unit.log.rounds import (
+    BLOCK,
+    JOURNAL,
+    ONE,
+    Changed,
+    after_power_failure,
+    append_to,
+    began,
+    journal_with,
+    record_ends,
+    synced,
+)
 
 from penstock.broker.topic import Topic
 from penstock.limits import (
-    POSITIONS_SYNC_SECONDS,
     ROOM_AHEAD_FREE_BYTES_MIN,
     ROUND_JOURNAL_BYTES,
     ROUND_JOURNALED_BYTES_MAX,
     ROUND_JOURNALED_PARTITIONS_MAX,
 )
-from penstock.log.positions import PartitionId
-from penstock.log.repair import Choice, execute, plan
-from penstock.log.round_journal import EarlierRounds, Piece, RoundJournal, is_round_journal
+from penstock.log.round_journal import Piece, is_round_journal
 from penstock.memory_files import MemoryFiles
 from penstock.testing.faulty import FaultyFiles
 from penstock.testing.power_failure import Keep
-
-JOURNAL = DATA / "rounds-1.journal"
-BLOCK = 4096
-ONE = PartitionId(UUID(int=1), 0)
-TWO = PartitionId(UUID(int=2), 3)
 
 
 @pytest.fixture
 def files() -> FaultyFiles:
     return FaultyFiles()
-
-
-def began(files: FaultyFiles) -> tuple[Log, list[Topic]]:
-    """Three topics that a round has been through, which has made the journal."""
-    log = Log(files)
-    topics = [log.topic(name) for name in "abc"]
-    for _ in range(2):
-        append_to(log, topics)
-    return log, topics
-
-
-def append_to(log: Log, topics: list[Topic], value: bytes = b"x") -> None:
-    for topic in topics:
-        log.append(topic, value)
-    log.commit()
-
-
-def synced(files: FaultyFiles, since: int) -> list[str]:
-    """What was synced from an operation on: names, or the kind of sync."""
-    found = [line.split() for line in files.trace[since:]]
-    return [f[1] if f[1] == "sync_all" else Path(f[2]).name for f in found if "sync" in f[1]]
-
-
-def after_power_failure(files: FaultyFiles) -> tuple[Log, FaultyFiles]:
-    found = files.after_crash(Keep.NOTHING, random.Random(1))
-    return Log(found), found
 
 
 # -- which rounds
@@ -231,6 +207,16 @@ def test_what_it_has_of_a_topic_stays_until_the_deletion_is_durable(
         assert values(again.broker.topic(name).partition(0)) == [b"x"] * 3
 
 
+def test_where_a_topic_begins_is_known_until_the_deletion_is_durable(files: FaultyFiles) -> None:
+    log, topics = began(files)
+    log.broker.delete_records(topics[0].partition(0), 2)
+    log.commit()
+    log.store.delete_topic(topics[0].entry, topics[0].whole_partitions(), lambda: None)
+    log.store.positions.rewrite()
+    again = Log(files.after_crash(Keep.NOTHING, random.Random(1)))
+    assert again.broker.topic("a").partition(0).start_offset == 2
+
+
 # -- failures
 
 
@@ -308,13 +294,6 @@ def test_after_a_power_failure_everything_is_there_and_the_journal_is_not(
         assert values(again.broker.topic(name).partition(0)) == [b"x", b"x", b"in the journal"]
 
 
-def record_ends(log: Log) -> None:
-    """The durable ends are known from here on: recovery does not write again what is below them."""
-    log.clock.advance(POSITIONS_SYNC_SECONDS)
-    log.store.commit.record_ends()
-    log.commit()
-
-
 def test_what_was_brought_back_is_synced_before_the_journal_goes(files: FaultyFiles) -> None:
     log, topics = began(files)
     append_to(log, topics)
@@ -351,176 +330,12 @@ def test_pieces_of_deleted_topics_go_with_the_journal(files: FaultyFiles) -> Non
     assert not [name for name in found.list(DATA) if is_round_journal(name)]
 
 
-# -- damage
-
-
-def damaged(log: Log) -> list[str]:
-    """Those of the three topics whose partition is refused."""
-    return [name for name in "abc" if not log.broker.topic(name).whole_partitions()]
-
-
-def test_damage_below_it_is_not_taken_for_a_torn_tail(files: FaultyFiles) -> None:
-    log, topics = began(files)
-    append_to(log, topics, b"in the journal")
-    found = files.after_crash(Keep.NOTHING, random.Random(1))
-    flip(found, DATA / "topics" / "a-0" / "00000000000000000000.log", 62)
-    again = Log(found)
-    assert damaged(again) == ["a"]
-    assert len(EarlierRounds(found, DATA).of(PartitionId(topics[0].entry.id, 0))) == 2
-    assert values(again.broker.topic("b").partition(0)) == [b"x", b"x", b"in the journal"]
-
-
-def test_what_follows_a_damaged_entry_is_not_passed_over_in_silence(
-    files: FaultyFiles, caplog: pytest.LogCaptureFixture
-) -> None:
-    log = Log(files)
-    topics = [log.topic(name) for name in "abcd"]
-    for _ in range(2):
-        append_to(log, topics)
-    append_to(log, topics[1:])
-    found = files.after_crash(Keep.NOTHING, random.Random(1))
-    flip(found, JOURNAL, BLOCK + 200)
-    with caplog.at_level("ERROR"):
-        again = Log(found)
-    assert damaged(again) == ["b", "c"]
-    assert values(again.broker.topic("a").partition(0)) == [b"x"], "nothing speaks for its second"
-    assert "kept as quarantine/rounds-1.journal.damaged.0" in caplog.text
-    assert list(found.list(DATA / "quarantine")) == ["rounds-1.journal.damaged.0"]
-    assert found.exists(DATA / "rounds-2.journal"), "for those that were refused"
-
-
-def test_a_damaged_entry_costs_nothing_that_stands_elsewhere(files: FaultyFiles) -> None:
-    log, topics = began(files)
-    append_to(log, topics)
-    killed = files.after_crash(Keep.EVERYTHING, random.Random(1))
-    flip(killed, JOURNAL, BLOCK + 200)
-    again = Log(killed)
-    assert [len(values(again.broker.topic(name).partition(0))) for name in "abc"] == [3, 3, 3]
-
-
-@pytest.mark.parametrize("choice", list(Choice))
-def test_after_a_repair_it_does_not_speak_for_what_was_given_up(
-    files: FaultyFiles, choice: Choice
-) -> None:
-    log, topics = began(files)
-    append_to(log, topics, b"in the journal")
-    found = files.after_crash(Keep.NOTHING, random.Random(1))
-    folder = DATA / "topics" / "a-0"
-    flip(found, folder / "00000000000000000000.log", 62)
-    Log(found)
-    chosen = plan(found, DATA, folder, choice, log.clock)
-    assert chosen.losses
-    aside = execute(found, DATA, folder, chosen, log.clock)
-    again = Log(found)
-    assert damaged(again) == []
-    assert values(again.broker.topic("a").partition(0)) == []
-    kept = EarlierRounds(found, aside).of(PartitionId(topics[0].entry.id, 0))
-    assert b"in the journal" in kept[-1].data
-
-
-def test_a_repair_is_needed_where_only_it_knows_of_what_is_missing(files: FaultyFiles) -> None:
-    log, topics = began(files)
-    append_to(log, topics)
-    found = files.after_crash(Keep.NOTHING, random.Random(1))
-    flip(found, JOURNAL, BLOCK + 200)
-    again = Log(found)
-    assert damaged(again) == ["a", "b", "c"]
-    (loss,) = plan(found, DATA, DATA / "topics" / "a-0", Choice.SKIP, log.clock).losses
-    assert (loss.first_offset, loss.next_offset) == (1, -1)
-
-
 # -- the file
 
 
-class Changed:
-    def __init__(self, piece: Piece) -> None:
-        self.read_new = lambda: piece
-
-
-def journal_with(files: MemoryFiles, *entries: list[Piece]) -> RoundJournal:
-    journal = RoundJournal(files, DATA)
-    journal.prepare()
-    for entry in entries:
-        assert journal.write([Changed(piece) for piece in entry])
-    return journal
-
-
-@pytest.fixture
-def memory() -> MemoryFiles:
-    files = MemoryFiles()
-    files.make_folder(DATA)
-    return files
-
-
-def test_pieces_are_found_again_in_their_order(memory: MemoryFiles) -> None:
-    first, second = Piece(ONE, 0, 69, b"first"), Piece(TWO, 2**40, 2**33, bytes(10_000))
-    third = Piece(ONE, 0, 74, b"")
-    journal_with(memory, [first, second], [third])
-    found = EarlierRounds(memory, DATA)
-    assert found.of(ONE) == [first, third]
-    assert found.of(TWO) == [second]
-    assert found.of(PartitionId(UUID(int=9), 0)) == ()
-
-
-def test_entries_from_before_it_began_anew_do_not_count(memory: MemoryFiles) -> None:
-    journal = journal_with(memory, *[[Piece(ONE, 0, at, b"old")] for at in range(3)])
-    journal.begin_anew()
-    assert journal.write([Changed(Piece(ONE, 0, 9, b"new"))])
-    assert EarlierRounds(memory, DATA).of(ONE) == [Piece(ONE, 0, 9, b"new")]
-
-
-def flip(files: MemoryFiles | FaultyFiles, path: Path, position: int) -> None:
-    file = files.open(path)
-    file.pwrite([bytes([file.pread(1, position)[0] ^ 1])], position)
-
-
-@pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 8, 15, 16, 50, 56])
-@pytest.mark.parametrize("damaged", [0, 1, 2])
-def test_an_entry_that_is_not_whole_is_passed_over(
-    memory: MemoryFiles, damaged: int, at: int
-) -> None:
-    pieces = [Piece(ONE, 0, number, b"data") for number in range(3)]
-    journal_with(memory, *[[piece] for piece in pieces])
-    flip(memory, JOURNAL, (1 + damaged) * BLOCK + at)
-    del pieces[damaged]
-    assert EarlierRounds(memory, DATA).of(ONE) == pieces
-
-
-def test_behind_a_torn_first_entry_are_those_from_before(memory: MemoryFiles) -> None:
-    """They do no harm: what they speak of was synced elsewhere."""
-    journal = journal_with(memory, *[[Piece(ONE, 0, at, b"old")] for at in range(3)])
-    journal.begin_anew()
-    assert journal.write([Changed(Piece(ONE, 0, 9, bytes(BLOCK)))])
-    flip(memory, JOURNAL, BLOCK)
-    assert EarlierRounds(memory, DATA).of(ONE) == [Piece(ONE, 0, 2, b"old")]
-
-
-@pytest.mark.parametrize("content", [b"", b"PENRN", bytes(BLOCK), b"PENRNDS1", b"\xff" * 9000])
-def test_what_is_no_journal_holds_nothing(memory: MemoryFiles, content: bytes) -> None:
-    memory.open(JOURNAL, create=True).pwrite([content], 0)
-    assert EarlierRounds(memory, DATA).of(ONE) == ()
-
-
-def test_what_is_kept_for_a_partition_is_all_that_stays(memory: MemoryFiles) -> None:
-    journal_with(memory, [Piece(ONE, 0, 0, b"one"), Piece(TWO, 0, 0, b"two")])
-    found = EarlierRounds(memory, DATA)
-    found.opened(ONE)
-    found.settle({ONE.topic_id, TWO.topic_id})
-    assert list(memory.list(DATA)) == ["rounds-2.journal"]
-    again = EarlierRounds(memory, DATA)
-    assert again.of(ONE) == ()
-    assert again.of(TWO) == [Piece(TWO, 0, 0, b"two")]
-    again.settle({ONE.topic_id})
-    assert list(memory.list(DATA)) == []
-
-
-def test_the_journals_of_several_runs_are_read_in_their_order(memory: MemoryFiles) -> None:
-    for number in range(11):
-        journal_with(memory, [Piece(ONE, 0, number, b"x")])
-    assert [piece.position for piece in EarlierRounds(memory, DATA).of(ONE)] == list(range(11))
-
-
-def test_the_largest_entry_fits_a_journal_that_is_not_full(memory: MemoryFiles) -> None:
+def test_the_largest_entry_fits_a_journal_that_is_not_full() -> None:
+    memory = MemoryFiles()
+    memory.make_folder(DATA)
     each = ROUND_JOURNALED_BYTES_MAX // ROUND_JOURNALED_PARTITIONS_MAX
     pieces = [Piece(ONE, 0, 0, bytes(each))] * ROUND_JOURNALED_PARTITIONS_MAX
     journal = journal_with(memory)
