@@ -7,12 +7,13 @@ import time
 import uuid
 
 import pytest
-from crc32c import crc32c
 from kafka.protocol.metadata import MetadataRequest
 from tests.clients.admin_requests import init_producer_id
 from tests.clients.brokers import Broker
 from tests.clients.contract import CODECS, Code, MakeTopic, Record, eventually, numbered
 from tests.clients.wire import LATEST, NAMED_PRODUCE, Wire, build_batch, produce_request
+
+from penstock.crc32c import crc32c
 
 pytestmark = pytest.mark.compat
 

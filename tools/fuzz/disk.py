@@ -11,9 +11,8 @@ from random import Random
 from struct import Struct, pack
 from uuid import UUID
 
-from crc32c import crc32c
-
 from penstock.broker.producers import ProducerTable
+from penstock.crc32c import crc32c
 from penstock.errors import DamagedLogError, FormatError, NotFoundError, PenstockError
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.log import checkpoint, verify

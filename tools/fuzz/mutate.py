@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.record.batch import CHECKSUM_START, HEADER_BYTES
 
 # Where length fields go wrong: nothing, one, the ends of every width, and what only just fits.

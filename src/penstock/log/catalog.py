@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.files import Files, read_whole, write_all_atomically
 from penstock.limits import (
     EPOCHS_MAX,

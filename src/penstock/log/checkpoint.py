@@ -15,8 +15,7 @@ from pathlib import Path
 from struct import Struct, error
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.files import Files, read_whole
 
 _MAGIC = b"PCP1"

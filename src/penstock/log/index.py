@@ -16,8 +16,7 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from struct import Struct
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.files import File, Files
 
 

@@ -17,8 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.files import (
     File,
     Files,

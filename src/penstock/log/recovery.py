@@ -21,8 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.errors import DamagedLogError
 from penstock.files import Files
 from penstock.limits import MIB

@@ -32,8 +32,7 @@ from struct import error as StructError
 from typing import NamedTuple, Protocol
 from uuid import UUID, uuid4
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.files import File, Files
 from penstock.limits import (
     ROOM_AHEAD_FREE_BYTES_MIN,

@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from struct import Struct
 
 import cython
-from crc32c import crc32c
 
+from penstock.crc32c import crc32c
 from penstock.errors import PenstockError
 
 if cython.compiled:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.record.batch import CHECKSUM_START, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC
 from penstock.record.compression import compress
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.record.batch import (
     CHECKSUM_START,
     CODEC_MASK,

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-from crc32c import crc32c
-
+from penstock.crc32c import crc32c
 from penstock.record.batch import (
     APPEND_TIME_FLAG,
     CHECKSUM_START,

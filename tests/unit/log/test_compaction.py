@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from crc32c import crc32c
 from tests.support.log import DATA, NOW, Log, read_records
 
 from penstock.broker.topic import Topic
+from penstock.crc32c import crc32c
 from penstock.errors import StorageError
 from penstock.files import Files, write_atomically
 from penstock.log import checkpoint

@@ -8,7 +8,6 @@ from struct import pack, unpack_from
 from uuid import UUID
 
 import pytest
-from crc32c import crc32c
 from tests.support.log import DATA, Log, values
 from tests.unit.log.rounds import (
     BLOCK,
@@ -23,6 +22,7 @@ from tests.unit.log.rounds import (
     record_ends,
 )
 
+from penstock.crc32c import crc32c
 from penstock.files import read_whole
 from penstock.log.earlier_rounds import EarlierRounds
 from penstock.log.positions import PartitionId

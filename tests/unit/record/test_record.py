@@ -167,7 +167,7 @@ def test_garbage_with_a_right_checksum_is_an_error_of_ours(
     given_records: list[NewRecord], data: st.DataObject
 ) -> None:
     """What a client can send: a checksum proves nothing about the contents."""
-    from crc32c import crc32c
+    from penstock.crc32c import crc32c
 
     buffer = encode(given_records)
     for _ in range(3):

@@ -11,8 +11,8 @@ import struct
 from typing import Any, Final
 
 import pyarrow as pa
-from crc32c import crc32c
 
+from penstock.crc32c import crc32c
 from penstock.errors import FormatError, StorageError
 
 _MAGIC: Final = b"PENSTAT1"
