@@ -33,6 +33,9 @@ PIECE_SECONDS_MAX = 0.002
 RECEIVE_BUFFER_BYTES_MIN = 16 * KIB
 # A buffer that grew beyond this for one large frame is given back after it.
 RECEIVE_BUFFER_BYTES_KEPT = 2 * MIB
+# Of a large frame the loop is woken for so much, or for its end: it comes in pieces of 64 KiB, and to be
+# woken for each costs both sides, the client that sends the next one meanwhile more than the loop.
+RECEIVE_PIECE_BYTES = 128 * KIB
 # How often is looked for smaller ones that have not been filled since the last look: they are given back
 # too. Memory that comes from the system again costs 0.5 ms a megabyte: whoever sends one every second
 # keeps his buffer, and a thousand who send less often cost a tenth of the loop's time at the very worst.
@@ -269,5 +272,6 @@ assert PARTITIONS_PER_TOPIC_MAX <= FETCH_SESSION_PARTITIONS_MAX, "any one topic 
 assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_TOTAL
 assert BATCH_BYTES_MAX < DECOMPRESSED_BYTES_MAX, "what is stored plain can be stored packed"
 assert RECEIVE_BUFFER_BYTES_MIN < RECEIVE_BUFFER_BYTES_KEPT < LARGE_FRAME_BYTES_TOTAL
+assert 2 * RECEIVE_PIECE_BYTES <= FRAME_PROGRESS_BYTES_MIN, "progress must be seen in time"
 assert FRAME_BYTES_MAX < LARGE_FRAME_BYTES_TOTAL, "one frame must always be admitted"
 assert DISK_RESERVE_BYTES + DISK_CHECK_BYTES < DISK_FREE_BYTES_MIN

@@ -9,6 +9,7 @@ from penstock.server.turn cimport Turn
 cdef long long WRITE_BUFFER_BYTES_MAX
 cdef long long JOIN_BYTES_MAX
 cdef long long RECEIVE_BUFFER_BYTES_KEPT
+cdef long long RECEIVE_PIECE_BYTES
 
 
 cdef class PendingAnswer:
@@ -28,6 +29,7 @@ cdef class Pump:
     cdef object _peer
     cdef Outbox _outbox
     cdef bint _reading
+    cdef long long _low_water
     cdef long long _reserved
     cdef long long _ready_bytes
     cdef double _moved_at
@@ -40,6 +42,8 @@ cdef class Pump:
 
     cpdef get_buffer(self, sizehint)
     cpdef buffer_updated(self, Py_ssize_t nbytes)
+    @cython.locals(low_water="long long")
+    cdef _set_low_water(self)
     @cython.locals(frames=FrameBuffer, answer=PendingAnswer)
     cdef _handle_frames(self)
     @cython.locals(wanted=Py_ssize_t)

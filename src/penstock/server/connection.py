@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
@@ -28,6 +29,7 @@ from penstock.limits import (
     JOIN_BYTES_MAX,
     RECEIVE_BUFFER_BYTES_KEPT,
     RECEIVE_BUFFERS_SHRUNK_MAX,
+    RECEIVE_PIECE_BYTES,
     REQUESTS_IN_FLIGHT_MAX,
     WRITE_BUFFER_BYTES_MAX,
 )
@@ -142,6 +144,7 @@ class Pump:
         self._peer = Peer("", 0, "")
         self._outbox: Outbox | None = None
         self._reading = True
+        self._low_water = 1
         self._reserved = 0
         self._ready_bytes = 0
         self._moved_at = 0.0
@@ -207,6 +210,7 @@ class Pump:
         try:
             self._frames.received(nbytes)
             self._handle_frames()
+            self._set_low_water()
         finally:
             self._turn.leave()
 
@@ -216,6 +220,17 @@ class Pump:
         if self._outbox is not None and self._outbox.waiting_bytes == 0:
             self._connections.changed()
         self._handle_frames()
+
+    def _set_low_water(self) -> None:
+        """Be woken for large pieces of a large frame, not for each that arrives.
+
+        Never for more than is missing of it: nothing else need ever come. That holds until more comes,
+        for a frame that lacks something cannot be taken before.
+        """
+        low_water = RECEIVE_PIECE_BYTES if self._frames.missing() >= RECEIVE_PIECE_BYTES else 1
+        if low_water != self._low_water and self._outbox is not None:
+            self._low_water = low_water
+            self._outbox.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
 
     # -- requests
 

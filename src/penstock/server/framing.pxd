@@ -19,6 +19,7 @@ cdef class FrameBuffer:
 
     cpdef Py_ssize_t pending(self)
     cpdef Py_ssize_t wanted(self)
+    cpdef Py_ssize_t missing(self)
     cdef Py_ssize_t _length(self)
     @cython.locals(wanted=Py_ssize_t, arrived=Py_ssize_t, need=Py_ssize_t, kept=bint)
     cpdef space(self)

@@ -68,6 +68,10 @@ class FrameBuffer:
             return 0
         return self._length() + _LENGTH_BYTES
 
+    def missing(self) -> int:
+        """Bytes of that frame that have yet to come; 0 if not known, or if it is whole."""
+        return max(0, self.wanted() - self.pending())
+
     def _length(self) -> int:
         """What the four bytes at the start say; the caller knows that they are there."""
         if cython.compiled:

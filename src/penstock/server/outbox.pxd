@@ -4,7 +4,7 @@ cimport cython
 
 cdef class Outbox:
     cdef object _loop
-    cdef object _socket
+    cdef readonly object socket
     cdef object _send
     cdef object _parts
     cdef object _progressed

@@ -39,9 +39,9 @@ class Outbox:
         broken: Callable[[], None],
     ) -> None:
         self._loop = loop
-        self._socket = socket.socket(fileno=socket.dup(connected))
-        self._socket.setblocking(False)
-        self._send = self._socket.send
+        self.socket = socket.socket(fileno=socket.dup(connected))
+        self.socket.setblocking(False)
+        self._send = self.socket.send
         self._parts: deque[Part] = deque()
         self._progressed = progressed
         self._broken = broken
@@ -78,7 +78,7 @@ class Outbox:
             while parts:
                 first = parts[0]
                 if isinstance(first, FileSlice):
-                    if first.send(self._socket.fileno()) == 0 and first.size:
+                    if first.send(self.socket.fileno()) == 0 and first.size:
                         raise ConnectionError("a segment is shorter than it was")
                     if first.size == 0:
                         parts.popleft()
@@ -102,7 +102,7 @@ class Outbox:
             buffers.append(part)
         # A file follows: what it begins with should share the packet.
         more = socket.MSG_MORE if len(buffers) < len(parts) else 0
-        sent = self._socket.sendmsg(buffers, (), more)
+        sent = self.socket.sendmsg(buffers, (), more)
         while parts and sent >= len(parts[0]):
             sent -= len(parts.popleft())
             if not sent and not (parts and len(parts[0]) == 0):
@@ -115,12 +115,12 @@ class Outbox:
     def _watch(self) -> None:
         if not self._watching:
             self._watching = True
-            self._loop.add_writer(self._socket.fileno(), self._writable)
+            self._loop.add_writer(self.socket.fileno(), self._writable)
 
     def _unwatch(self) -> None:
         if self._watching:
             self._watching = False
-            self._loop.remove_writer(self._socket.fileno())
+            self._loop.remove_writer(self.socket.fileno())
 
     def _writable(self) -> None:
         self._pump()
@@ -131,4 +131,4 @@ class Outbox:
         self._unwatch()
         self._parts.clear()
         self.waiting_bytes = 0
-        self._socket.close()
+        self.socket.close()
