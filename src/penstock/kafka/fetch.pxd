@@ -3,13 +3,14 @@ cimport cython
 
 from penstock.kafka.call cimport Call
 from penstock.log.partition cimport Partition
-from penstock.log.reading cimport read
+from penstock.log.reading cimport read, record_bytes
 from penstock.wire.requests cimport (
     FetchPartition, FetchRequest, PartitionKey, TopicKey, parse_fetch,
 )
 from penstock.wire.writer cimport Writer
 
 cdef long long FETCH_BYTES_ENOUGH_HERE
+cdef long long FETCH_RECORDS_ENOUGH_HERE
 cdef long long FETCH_RESPONSE_BYTES_MAX
 cdef long long FETCH_FLEXIBLE_FROM
 cdef long long NO_SESSION
@@ -60,6 +61,7 @@ cdef class Fetch:
     @cython.locals(
         room=cython.longlong, enough=cython.longlong, taken=cython.longlong,
         limit=cython.longlong, item=Found, wanted=FetchPartition, left_out=bint, key=PartitionKey,
+        is_here=bint, average=cython.longlong,
     )
     cdef list _read(self)
     cdef _in_turn(self)

@@ -24,9 +24,14 @@ from penstock.kafka.fetch_session import INITIAL_EPOCH, FetchSession
 from penstock.kafka.leader_epoch import epoch_code
 from penstock.kafka.outcome import failure
 from penstock.kafka.throttling import budget_of, charge
-from penstock.limits import FETCH_BYTES_ENOUGH_HERE, FETCH_RESPONSE_BYTES_MAX, FETCH_WAIT_MS_MAX
+from penstock.limits import (
+    FETCH_BYTES_ENOUGH_HERE,
+    FETCH_RECORDS_ENOUGH_HERE,
+    FETCH_RESPONSE_BYTES_MAX,
+    FETCH_WAIT_MS_MAX,
+)
 from penstock.log.partition import Partition
-from penstock.log.reading import NotCachedError, end_of, read
+from penstock.log.reading import NotCachedError, end_of, read, record_bytes
 from penstock.wire.requests import (
     FETCH_FLEXIBLE_FROM,
     FINAL_EPOCH,
@@ -230,7 +235,8 @@ class Fetch:
 
     def _read(self) -> list[Found]:
         enough = room = self._room
-        if self._call.peer.is_here:
+        is_here = self._call.peer.is_here
+        if is_here:
             enough = min(room, max(FETCH_BYTES_ENOUGH_HERE, self._min_bytes))
         found: list[Found] = []
         taken = 0
@@ -252,6 +258,9 @@ class Fetch:
                     if taken == 0 or len(data) <= limit:
                         item.data = data
                         taken += len(data)
+                        if is_here and data:
+                            average = record_bytes(item.partition, wanted.offset)
+                            enough = min(room, max(enough, FETCH_RECORDS_ENOUGH_HERE * average))
                     else:
                         self._is_full = left_out = True
                 else:

@@ -11,6 +11,9 @@ cdef long long NO_END
 @cython.locals(place=DurablePoint, at=Py_ssize_t, segment=Segment, position=cython.longlong)
 cpdef read(Partition partition, long long offset, long long max_bytes, long long end=*)
 
+@cython.locals(segment=Segment)
+cpdef long long record_bytes(Partition partition, long long offset) except -1
+
 @cython.locals(
     limit=cython.longlong, start=Py_ssize_t, size=Py_ssize_t, wanted=cython.longlong
 )

@@ -122,6 +122,12 @@ def end_of(partition: Partition, offset: int, data: Buffer | FileSlice) -> int:
     return max((header.last_offset + 1 for _, header in headers(data)), default=offset)
 
 
+def record_bytes(partition: Partition, offset: int) -> int:
+    """What a record takes on average in the segment of an offset."""
+    _, segment = partition.segment_for(offset)
+    return segment.size // max(segment.next_offset - segment.base_offset, 1)
+
+
 def place_of(partition: Partition, offset: int) -> Place:
     """Where the batch that begins at an offset stands."""
     at, segment = partition.segment_for(offset)

@@ -12,7 +12,11 @@ from tests.unit.kafka.exchange import NOW, PEER_ELSEWHERE, Exchange, Slot, answe
 
 from penstock.broker.quotas import CONSUME
 from penstock.kafka.errors import Code
-from penstock.limits import FETCH_BYTES_ENOUGH_HERE, TOPIC_NAME_CHARS_MAX
+from penstock.limits import (
+    FETCH_BYTES_ENOUGH_HERE,
+    FETCH_RECORDS_ENOUGH_HERE,
+    TOPIC_NAME_CHARS_MAX,
+)
 from penstock.record.batch import HEADER_BYTES, TRANSACTIONAL_FLAG, BatchHeader, parse
 from penstock.record.encode import NewRecord, encode
 from penstock.wire.requests import parse_fetch
@@ -42,6 +46,12 @@ def fetch_request(*offsets: int, topic: str = "a", leader_epoch: int = -1, **fie
         rack_id="",
         **fields,
     )
+
+
+# In records and in bytes, by a little.
+ENOUGH_HERE = [
+    bytes(FETCH_BYTES_ENOUGH_HERE // FETCH_RECORDS_ENOUGH_HERE)
+] * FETCH_RECORDS_ENOUGH_HERE
 
 
 def append(exchange: Exchange, partition: int, *values: bytes) -> None:
@@ -164,7 +174,7 @@ def test_the_limit_holds_for_all_but_the_first_batch(topic: Exchange) -> None:
 
 def test_a_client_on_this_machine_gets_partition_after_partition(topic: Exchange) -> None:
     for partition in range(3):
-        append(topic, partition, bytes(FETCH_BYTES_ENOUGH_HERE))
+        append(topic, partition, *ENOUGH_HERE)
     topic.drain()
     everything: dict[str, Any] = {"max_bytes": 4 * FETCH_BYTES_ENOUGH_HERE}
     first = topic.begin(fetch_request(0, 0, 0, session_epoch=0, **everything), VERSION)
@@ -177,11 +187,20 @@ def test_a_client_on_this_machine_gets_partition_after_partition(topic: Exchange
     assert records_of(answered(elsewhere, topic)) == {0: 0, 1: 0, 2: 0}
 
 
+def test_a_client_on_this_machine_gets_large_records_of_several_partitions(topic: Exchange) -> None:
+    """It has little to make of them, and would ask for them one partition at a time."""
+    for partition in range(3):
+        append(topic, partition, *[bytes(1000)] * 700)
+    topic.drain()
+    slot = topic.begin(fetch_request(0, 0, 0, max_bytes=1 << 24), VERSION)
+    assert records_of(answered(slot, topic)) == {0: 0, 1: 0, 2: 0}
+
+
 def test_a_client_without_a_session_reads_all_partitions_in_turn(topic: Exchange) -> None:
     """Also one that names them in the same order every time, and gets a part of them each time."""
     for partition in range(3):
         for _ in range(2):
-            append(topic, partition, bytes(FETCH_BYTES_ENOUGH_HERE))
+            append(topic, partition, *ENOUGH_HERE)
     topic.drain()
     read: list[int] = []
     for _ in range(6):
@@ -252,7 +271,7 @@ def whole_batches(data: bytes) -> Iterator[BatchHeader]:
 
 def test_a_client_on_this_machine_gets_as_much_as_it_waits_for(topic: Exchange) -> None:
     for partition in range(3):
-        append(topic, partition, bytes(FETCH_BYTES_ENOUGH_HERE))
+        append(topic, partition, *ENOUGH_HERE)
     topic.drain()
     enough = 2 * FETCH_BYTES_ENOUGH_HERE
     sizes: dict[str, Any] = {"max_bytes": 2 * enough, "min_bytes": enough}
