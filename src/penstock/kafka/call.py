@@ -137,8 +137,8 @@ class Peer:
     remote: str
     closing: dict[object, Callable[[], None]] = field(default_factory=dict, compare=False)
     """Called when the client has gone; by what they are about, so that there are not too many."""
-    fetched_last: PartitionKey | None = field(default=None, compare=False)
-    """Where an answer stopped that left partitions out; None if the last one had everything."""
+    fetches_next: PartitionKey | None = field(default=None, compare=False)
+    """The first partition that an answer left out behind others; None if the last one had everything."""
 
     @property
     def is_here(self) -> bool:

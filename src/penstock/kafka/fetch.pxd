@@ -60,7 +60,7 @@ cdef class Fetch:
     cdef list _read_all(self)
     @cython.locals(
         room=cython.longlong, enough=cython.longlong, taken=cython.longlong,
-        limit=cython.longlong, item=Found, wanted=FetchPartition, left_out=bint, key=PartitionKey,
+        limit=cython.longlong, item=Found, wanted=FetchPartition, left_out=PartitionKey, key=PartitionKey,
         is_here=bint, average=cython.longlong,
     )
     cdef list _read(self)

@@ -240,7 +240,7 @@ class Fetch:
             enough = min(room, max(FETCH_BYTES_ENOUGH_HERE, self._min_bytes))
         found: list[Found] = []
         taken = 0
-        left_out = False
+        left_out: PartitionKey | None = None
         for key in self._in_turn():
             wanted = self._wanted[key]
             item = Found(key, wanted)
@@ -261,35 +261,36 @@ class Fetch:
                         if is_here and data:
                             average = record_bytes(item.partition, wanted.offset)
                             enough = min(room, max(enough, FETCH_RECORDS_ENOUGH_HERE * average))
-                    else:
-                        self._is_full = left_out = True
-                else:
-                    self._is_full = left_out = True
+                        continue
+                self._is_full = True
+                left_out = left_out or key
             except NotCachedError:
                 if taken == 0 and self._cold_tries < _COLD_TRIES_MAX:
                     raise
-                # Answer with what is at hand; the next fetch begins with the rest.
-                left_out = True
+                # Answer with what is at hand; the next fetch begins with the rest. Not with one that was
+                # first and stays cold: those behind it would never have their turn.
+                if taken > 0:
+                    left_out = left_out or key
             except (PenstockError, OSError) as error:
                 item.code = failure(error).code
                 if isinstance(error, DamagedLogError | OSError):
                     _tell_once(str(error))
-        served = [item.key for item in found if item.data] if left_out else []
-        self._call.peer.fetched_last = served[-1] if served else None
+        self._call.peer.fetches_next = left_out
         return found
 
     def _in_turn(self) -> Collection[PartitionKey]:
-        """The partitions in the client's order, but after those of an answer that had not room for all.
+        """The partitions in the client's order, but from the first on that the last answer left out.
 
         Clients without a session may name them in the same order every time: what stands last would
-        never be read while there is enough of the first. Sessions have an order of their own.
+        never be read while there is enough of the first, nor what only the first may be, which is
+        larger than its limit or waited for. Sessions have an order of their own.
         """
-        last = self._call.peer.fetched_last
-        if self._session is not None or last not in self._wanted:
+        first = self._call.peer.fetches_next
+        if self._session is not None or first not in self._wanted:
             return self._wanted
         keys = list(self._wanted)
-        after = keys.index(last) + 1
-        return keys[after:] + keys[:after]
+        at = keys.index(first)
+        return keys[at:] + keys[:at]
 
     def _read_partition(self, item: Found, limit: int) -> Buffer | FileSlice:
         """Read what the client may see: all that is durable, or only what is decided."""

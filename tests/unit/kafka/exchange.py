@@ -91,7 +91,7 @@ class Exchange:
     def open(self) -> None:
         """Start, or start again after whatever happened. Clients connect anew."""
         for peer in (PEER, PEER_ELSEWHERE):
-            peer.fetched_last = None
+            peer.fetches_next = None
         self._turns: list[Callable[[], None]] = []
         self.store = LogStore(
             self.files,

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest
-from tests.unit.kafka.exchange import NOW, PEER_ELSEWHERE, Exchange, Slot, answer
+from tests.unit.kafka.exchange import NOW, PEER, PEER_ELSEWHERE, Exchange, Slot, answer
 
 from penstock.broker.quotas import CONSUME
+from penstock.kafka.call import Peer
 from penstock.kafka.errors import Code
 from penstock.limits import (
     FETCH_BYTES_ENOUGH_HERE,
@@ -207,6 +208,23 @@ def test_a_client_without_a_session_reads_all_partitions_in_turn(topic: Exchange
         response = answered(topic.begin(fetch_request(0, 0, 0, max_bytes=1), VERSION), topic)
         read += records_of(response)
     assert read == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("peer", [PEER, PEER_ELSEWHERE])
+def test_what_was_left_out_between_others_is_first_the_next_time(
+    topic: Exchange, peer: Peer
+) -> None:
+    """A batch that is larger than its partition's limit is sent as the first of an answer only."""
+    for partition, records in enumerate((100, 300, 100)):
+        append(topic, partition, *[bytes(1000)] * records)
+    topic.drain()
+    seen: list[list[int]] = []
+    for _ in range(3):
+        request = fetch_request(0, 0, 0, max_bytes=1 << 20)
+        for asked in request.topics[0].partitions:
+            asked.partition_max_bytes = 200_000
+        seen.append(sorted(records_of(answered(topic.begin(request, VERSION, peer), topic))))
+    assert seen == [[0, 2], [0, 1, 2], [0, 2]]
 
 
 @pytest.mark.parametrize("max_bytes", [1, 1000, 40_000, 1 << 20])
