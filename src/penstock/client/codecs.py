@@ -1,8 +1,9 @@
-"""Our codecs inside kafka-python.
+"""Our codecs and our checksum inside kafka-python.
 
-It looks for three more libraries to compress and decompress with, none of which Penstock depends
-on: cramjam does all of it, behind the bounds of penstock.record.compression. This module puts those
-functions where kafka-python looks; nothing else of it is touched.
+It looks for three more libraries to compress and decompress with, and for one that makes checksums,
+none of which Penstock depends on: cramjam does all of the first, behind the bounds of
+penstock.record.compression, and fastcrc the other, which it would do in Python, a thousand times
+slower. This module puts those functions where kafka-python looks; nothing else of it is touched.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+from penstock.crc32c import crc32c
 from penstock.record.compression import NAMES, compress, decompress
 from penstock.wire.quietly import loading_schemas
 
@@ -22,7 +24,7 @@ _MODULES: Final = ("kafka.codec", "kafka.record.default_records", "kafka.record.
 
 @functools.cache
 def install() -> None:
-    """Import kafka-python and make it use our codecs."""
+    """Import kafka-python and make it use our codecs and checksum."""
     with loading_schemas():
         codec = importlib.import_module("kafka.codec")
     for name in _CODECS:
@@ -35,6 +37,9 @@ def install() -> None:
             if hasattr(module, f"{name}_encode"):
                 setattr(module, f"{name}_encode", _encoder(number))
                 setattr(module, f"{name}_decode", _decoder(number))
+    # Where batches are built and checked: it has copied the name as well.
+    records: Any = importlib.import_module("kafka.record.default_records")
+    records.calc_crc32c = crc32c
 
 
 def _encoder(codec: int) -> Callable[[bytes], bytes]:
