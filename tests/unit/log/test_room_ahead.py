@@ -36,22 +36,24 @@ def write(log: Log, value: bytes, times: int = 1) -> None:
         log.commit()
 
 
-def test_as_much_is_reserved_as_the_segment_holds(files: FaultyFiles) -> None:
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_as_much_is_reserved_as_the_segment_holds(files: FaultyFiles, durability: str) -> None:
     log = Log(files)
-    log.topic()
+    log.topic(config={"penstock.durability": durability})
     write(log, LARGE)
     size = log.broker.topic("t").partition(0).active.size
     assert reserved(files) == [(size, size)]
 
 
+@pytest.mark.parametrize("durability", ["fsync", "os"])
 def test_more_is_reserved_when_half_of_it_is_used_and_never_above_the_maximum(
-    files: FaultyFiles,
+    files: FaultyFiles, durability: str
 ) -> None:
     log = Log(files)
-    log.topic()
+    log.topic(config={"penstock.durability": durability})
     write(log, bytes(900_000), 200)
     found = reserved(files)
-    assert len(found) < 20
+    assert 5 < len(found) < 20
     for start, size in found:
         assert size == min(start, ROOM_AHEAD_BYTES_MAX)
     for (start, size), (following, next_size) in pairwise(found):
@@ -61,9 +63,10 @@ def test_more_is_reserved_when_half_of_it_is_used_and_never_above_the_maximum(
         )
 
 
-def test_small_pieces_get_no_room_ahead(files: FaultyFiles) -> None:
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_small_pieces_get_no_room_ahead(files: FaultyFiles, durability: str) -> None:
     log = Log(files)
-    log.topic()
+    log.topic(config={"penstock.durability": durability})
     write(log, bytes(1000), 2 * ROOM_AHEAD_ROUND_BYTES_MIN // 1000)
     assert reserved(files) == []
 
@@ -73,6 +76,28 @@ def test_no_more_than_a_segment_can_hold(files: FaultyFiles) -> None:
     log.topic(config={"segment.bytes": str(3 * MIB)})
     write(log, bytes(MIB - 1000), 2)
     assert max(start + size for start, size in reserved(files)) == 3 * MIB
+
+
+def test_what_is_not_synced_asks_for_a_round_only_when_it_wants_room(files: FaultyFiles) -> None:
+    log = Log(files)
+    log.topic(config={"penstock.durability": "os", "segment.bytes": str(3 * MIB)})
+    topic = log.broker.topic("t")
+    asked = []
+    for _ in range(9):
+        log.append(topic, LARGE)
+        asked.append(not log.store.commit.idle)
+        log.commit()
+    # Whenever no more than half as much is left as the segment holds, until all of it is reserved.
+    assert asked == [True, True, True, True, False, True, False, False, False]
+
+
+def test_what_is_kept_in_memory_gets_none(files: FaultyFiles) -> None:
+    log = Log(files)
+    log.topic(config={"penstock.durability": "memory"})
+    write(log, LARGE, 3)
+    assert reserved(files) == []
+    log.append(log.broker.topic("t"), LARGE)
+    assert log.store.commit.idle
 
 
 def test_a_disk_with_little_room_is_left_alone(files: FaultyFiles) -> None:
