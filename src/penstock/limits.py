@@ -119,13 +119,14 @@ SYNC_SLICE_SECONDS = 100e-6
 # sixth less work. 128 requests are handled in under 2 ms; large ones are synced while more arrive.
 ROUND_WAITING_ENOUGH = 128
 ROUND_BYTES_ENOUGH = 64 * KIB
-# A log of which a commit round syncs this much at once has room allocated ahead on the disk: as much as
-# its segment holds, up to the maximum, so that a burst costs little and no disk is used up by promises.
-# 500 MB in pieces of 1 MB take 0.42 instead of 0.49 s of processor time then (six partitions: 0.43
-# instead of 0.47), because blocks are not accounted for one by one. Small pieces gain nothing.
-# So has one that is not synced before the acknowledgement, and gets a batch of this size: without room
-# ext4 finds blocks when a checkpoint's sync writes 64 MiB back, and an append to the same file waits
-# meanwhile, and with it the loop, for 40 to 90 ms.
+# A log that has got this much since its last commit round has room allocated ahead on the disk: as
+# much as its segment holds, up to the maximum, so that a burst costs little and no disk is used up by
+# promises. 500 MB in pieces of 1 MB take 0.42 instead of 0.49 s of processor time then (six
+# partitions: 0.43 instead of 0.47), because blocks are not accounted for one by one. Small pieces gain
+# nothing.
+# One that is not synced before the acknowledgement asks for a round to get it: without room ext4 finds
+# blocks when a checkpoint's sync writes 64 MiB back, and an append to the same file waits meanwhile,
+# and with it the loop, for 12 to 92 ms.
 ROOM_AHEAD_ROUND_BYTES_MIN = 256 * KIB
 ROOM_AHEAD_BYTES_MAX = 64 * MIB
 # What stays free: who is short of room needs it more.

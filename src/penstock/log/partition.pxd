@@ -52,7 +52,6 @@ cdef class Partition:
     cdef list _base_offsets
     cdef list _sealed
     cdef bint _folder_dirty
-    cdef bint _wants_room
     cdef Segment _active
     cdef DurablePoint _durable
     cdef DurablePoint _kept
@@ -64,9 +63,9 @@ cdef class Partition:
     cdef bint _checkpoint_due(self)
     cdef DurablePoint _point(self)
     cpdef Round begin_round(self)
-    @cython.locals(active=Segment, piece=cython.longlong, room_end=cython.longlong)
+    @cython.locals(room_end=cython.longlong)
     cdef bint _asked_for_room(self)
-    @cython.locals(active=Segment, ahead=cython.longlong, room_end=cython.longlong)
+    @cython.locals(active=Segment, piece=cython.longlong, ahead=cython.longlong, room_end=cython.longlong)
     cdef long long _next_room_end(self)
     @cython.locals(rolled=bint)
     cpdef finish_round(self, Round round_, written)

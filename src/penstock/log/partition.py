@@ -197,7 +197,6 @@ class Partition:
         # Sealed segments that no round has synced yet, with the observer's state at their end.
         self._sealed: list[tuple[Segment, bytes]] = []
         self._folder_dirty = False
-        self._wants_room = False  # of a topic that is not synced: others have rounds anyway
         self._active = segments[-1]
         self._durable = self._point()
         self.durable_offset = self._durable.offset
@@ -251,10 +250,12 @@ class Partition:
         """Whether a commit round has something to do here after an append.
 
         Topics that are not synced before the acknowledgement are synced when a checkpoint is due, so
-        that recovery after a kill reads little of them too, and when they want room. Those in memory
+        that recovery after a kill reads little of them too, and when they need room. Those in memory
         never are.
         """
-        return self.synced or bool(self._sealed) or self._wants_room or self._checkpoint_due()
+        return (
+            self.synced or bool(self._sealed) or self._next_room_end() > 0 or self._checkpoint_due()
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -291,8 +292,6 @@ class Partition:
             self.observer.appended(header, base_offset)
         if not self.synced:
             self._advance(self._point())
-            large = self.memory is None and len(data) >= ROOM_AHEAD_ROUND_BYTES_MIN
-            self._wants_room = large and self._next_room_end() > 0
         return base_offset
 
     def _undo_write(self) -> None:
@@ -357,21 +356,25 @@ class Partition:
         return Round(self, self._point(), files, folder, pending, self._asked_for_room(), kept_to)
 
     def _asked_for_room(self) -> bool:
-        """Move `room_end` on for a log in large pieces that has used up half of it; whether it was."""
-        self._wants_room = False
-        active = self._active
-        same = active is self._kept.segment
-        piece = active.size - (self._kept.position if same else 0)
-        room_end = self._next_room_end() if piece >= ROOM_AHEAD_ROUND_BYTES_MIN else 0
+        """Move `room_end` on if it is time; whether it was."""
+        room_end = self._next_room_end()
         if room_end:
-            active.room_end = room_end
+            self._active.room_end = room_end
         return room_end > 0
 
     def _next_room_end(self) -> int:
-        """Where the room for the active segment ends when it is moved on; 0 while there is enough."""
+        """Where the room of a log in large pieces that has used up half of it is to end; or 0.
+
+        A piece is what has come since the last round.
+        """
         active = self._active
+        piece = active.size - (self._kept.position if active is self._kept.segment else 0)
         ahead = min(active.size, ROOM_AHEAD_BYTES_MAX)
-        if active.room_end - active.size > ahead // 2:
+        if (
+            self.memory is not None
+            or piece < ROOM_AHEAD_ROUND_BYTES_MIN
+            or active.room_end - active.size > ahead // 2
+        ):
             return 0
         room_end = min(active.size + ahead, self._segment_bytes)
         return room_end if room_end > active.room_end else 0

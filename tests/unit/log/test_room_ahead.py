@@ -63,10 +63,9 @@ def test_more_is_reserved_when_half_of_it_is_used_and_never_above_the_maximum(
         )
 
 
-@pytest.mark.parametrize("durability", ["fsync", "os"])
-def test_small_pieces_get_no_room_ahead(files: FaultyFiles, durability: str) -> None:
+def test_small_pieces_get_no_room_ahead(files: FaultyFiles) -> None:
     log = Log(files)
-    log.topic(config={"penstock.durability": durability})
+    log.topic()
     write(log, bytes(1000), 2 * ROOM_AHEAD_ROUND_BYTES_MIN // 1000)
     assert reserved(files) == []
 
@@ -89,6 +88,17 @@ def test_what_is_not_synced_asks_for_a_round_only_when_it_wants_room(files: Faul
         log.commit()
     # Whenever no more than half as much is left as the segment holds, until all of it is reserved.
     assert asked == [True, True, True, True, False, True, False, False, False]
+
+
+def test_small_batches_count_together_where_they_are_not_synced(files: FaultyFiles) -> None:
+    """They are written back together, when the checkpoint is due."""
+    log = Log(files)
+    log.topic(config={"penstock.durability": "os"})
+    write(log, bytes(1000), ROOM_AHEAD_ROUND_BYTES_MIN // 1100)
+    assert reserved(files) == []
+    write(log, bytes(1000), 50)
+    [(start, size)] = reserved(files)
+    assert ROOM_AHEAD_ROUND_BYTES_MIN <= start == size < ROOM_AHEAD_ROUND_BYTES_MIN + 1100
 
 
 def test_what_is_kept_in_memory_gets_none(files: FaultyFiles) -> None:
