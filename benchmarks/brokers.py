@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -23,6 +24,11 @@ from tools.kafka import (
 )
 
 TOPIC_TIMEOUT = 30.0
+DELETION_TIMEOUT = 60.0
+"""Kafka begins to delete half a minute after its start."""
+
+_TO_BE_DELETED = ("-delete", ".deleted")
+"""How a topic's folder ends that Kafka or Penstock has yet to delete."""
 
 _LISTENING = re.compile(r"^kafka listening on (\S+:\d+)$", re.MULTILINE)
 
@@ -102,6 +108,21 @@ def delete_topic(bootstrap: str, name: str) -> None:
     """Delete the topic and return when the broker has agreed; files may go later."""
     admin = _admin(bootstrap)
     _wait(admin.delete_topics([name]), "delete")
+
+
+def await_deletions(folder: Path) -> None:
+    """Return when neither broker has files below the folder that it still has to delete.
+
+    Half a gigabyte goes in a tenth of a second, in which a sync takes up to 40 ms: whoever was measured
+    then had that in its 99th percentile.
+    """
+    deadline = time.monotonic() + DELETION_TIMEOUT
+    while any(
+        name.endswith(_TO_BE_DELETED) for _, folders, _ in os.walk(folder) for name in folders
+    ):
+        if time.monotonic() > deadline:
+            raise KafkaError(f"deleted topics are still there after {DELETION_TIMEOUT:.0f} s")
+        time.sleep(0.05)
 
 
 def _wait(futures: Mapping[str, Any], operation: str) -> None:

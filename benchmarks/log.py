@@ -37,7 +37,7 @@ from tools import kafka
 from tools.kafka import BrokerProcess, KafkaError, running_kafka
 
 from benchmarks import client
-from benchmarks.brokers import create_topic, delete_topic, running_penstock
+from benchmarks.brokers import await_deletions, create_topic, delete_topic, running_penstock
 from benchmarks.discard import running_discard, running_least
 from benchmarks.pages import forget_pages
 from benchmarks.report import Better, Verdict, conclude, preamble, progress, summary, table
@@ -259,6 +259,8 @@ class Comparison:
 
         yield run
         delete_topic(broker.bootstrap, topic)
+        if broker in self.brokers.values():
+            await_deletions(self.folder)
 
     @contextlib.contextmanager
     def _alone(self, broker: BrokerProcess) -> Iterator[None]:
@@ -283,8 +285,13 @@ def start_broker(broker: str, folder: Path) -> contextlib.AbstractContextManager
     return _START[broker](folder)
 
 
+def _running_kafka(folder: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
+    """With its defaults, but that what is deleted goes at once and not in a minute, beside another."""
+    return running_kafka(folder, overrides={"log.segment.delete.delay.ms": "100"})
+
+
 _START: dict[str, Callable[[Path], contextlib.AbstractContextManager[BrokerProcess]]] = {
-    "kafka": running_kafka,
+    "kafka": _running_kafka,
     "penstock": running_penstock,
     "discard": running_discard,
     "least": running_least,
