@@ -1,12 +1,12 @@
 """The log beside a real Kafka: the same client, the same machine, the same run, taking turns.
 
 Penstock runs with its defaults (fsync before every acknowledgement) and, for the measures that say
-`os`, with topics of durability `os`, which is what Kafka itself promises. Kafka runs with its
-defaults. Every workload is a librdkafka client in a process of its own (client.c). Each number is
-the median of the rounds; the last lines hold the ratios of Penstock to Kafka, the median of those of
-each turn, against their bars, and the exit status is 1 if one is short. On a machine with 2 cores the
-whole takes about half an hour. Brokers that are not measured are stopped meanwhile, for as long as Kafka
-takes that.
+`os`, with topics of durability `os`, which is what Kafka itself promises. Kafka runs with its defaults,
+except that the hot one deletes a topic's files at once. Every workload is a librdkafka client in a
+process of its own (client.c). Each number is the median of the rounds; the last lines hold the ratios
+of Penstock to Kafka, the median of those of each turn, against their bars, and the exit status is 1 if
+one is short. On a machine with 2 cores the whole takes about half an hour. Brokers that are not
+measured are stopped meanwhile, for as long as Kafka takes that.
 
 Throughput is measured on brokers that are hot from a warm-up and from the rounds before. The bars of
 end-to-end are about brokers that were started for it and get nothing else, as they are when somebody
@@ -31,6 +31,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tools import kafka
@@ -285,17 +286,17 @@ def start_broker(broker: str, folder: Path) -> contextlib.AbstractContextManager
     return _START[broker](folder)
 
 
-def _running_kafka(folder: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
-    """With its defaults, but that what is deleted goes at once and not in a minute, beside another."""
-    return running_kafka(folder, overrides={"log.segment.delete.delay.ms": "100"})
-
-
 _START: dict[str, Callable[[Path], contextlib.AbstractContextManager[BrokerProcess]]] = {
-    "kafka": _running_kafka,
+    "kafka": running_kafka,
     "penstock": running_penstock,
     "discard": running_discard,
     "least": running_least,
 }
+
+
+def _deleting_kafka(folder: Path) -> contextlib.AbstractContextManager[BrokerProcess]:
+    """What is deleted goes at once: by default it does a minute later, while another is measured."""
+    return running_kafka(folder, overrides={"log.segment.delete.delay.ms": "100"})
 
 
 def measure(folder: Path, sides: list[Side], only: set[str], rounds: int, scale: Scale) -> Samples:
@@ -304,7 +305,8 @@ def measure(folder: Path, sides: list[Side], only: set[str], rounds: int, scale:
         brokers: dict[str, BrokerProcess] = {}
         for name in sorted({side.broker for side in sides}):
             progress(f"starting {name}")
-            brokers[name] = stack.enter_context(start_broker(name, folder / name))
+            hot = _deleting_kafka if name == KAFKA.broker else partial(start_broker, name)
+            brokers[name] = stack.enter_context(hot(folder / name))
         comparison = Comparison(folder, brokers, sides, only)
         samples = comparison.samples
         if only != {"start"}:
