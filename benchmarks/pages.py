@@ -16,9 +16,7 @@ def forget_pages(folder: Path) -> None:
     """Take everything below the folder out of the page cache.
 
     Whoever writes next then gets memory that this machine already has. A virtual machine whose cache
-    grows has to be given more of it by its host first, which costs the writer twice the processor
-    time; and a broker that keeps deleted files for a minute, as Kafka does, would have it cost the
-    other one.
+    grows has to be given more of it by its host first, which costs the writer twice the processor time.
 
     Once is not enough: most of what a broker has just handed to the network from the cache, as Kafka
     does, stays there the first time, and whoever came next paid for it.
